@@ -1,0 +1,94 @@
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+# A recipe is one script, so that its loops and checks read as such.
+.ONESHELL:
+
+FUZZTIME ?= 30s
+
+# The slowest package takes minutes under the race detector on a small machine; a test that hangs
+# should still end with the stacks of its goroutines.
+TEST_TIMEOUT ?= 15m
+
+# The version is part of the path, so that a new pin installs anew.
+GOLANGCI_VERSION := v2.14.0
+GOLANGCI_DIR := $(CURDIR)/bin/tools/golangci-lint-$(GOLANGCI_VERSION)
+GOLANGCI := $(GOLANGCI_DIR)/golangci-lint
+
+.PHONY: help
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: deps
+deps: ## Install what the tests need and the machine lacks (Debian: gcc, postgresql)
+	@missing=()
+	command -v gcc >/dev/null || missing+=(gcc libc6-dev)
+	command -v initdb >/dev/null || compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || missing+=(postgresql)
+	if (( $${#missing[@]} == 0 )); then exit 0; fi
+	if ! command -v apt-get >/dev/null; then
+		echo "deps: install $${missing[*]} with this system's package manager" >&2
+		exit 1
+	fi
+	as_root=()
+	if (( EUID != 0 )); then
+		if ! command -v sudo >/dev/null; then
+			echo "deps: run as root: apt-get install $${missing[*]}" >&2
+			exit 1
+		fi
+		as_root=(sudo)
+	fi
+	"$${as_root[@]}" apt-get update
+	"$${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$${missing[@]}"
+
+.PHONY: build
+build: ## Build bin/tallystick
+	go build -o bin/tallystick ./cmd/tallystick
+
+.PHONY: run
+run: build ## Serve with the embedded store in ./data
+	bin/tallystick serve --data ./data
+
+.PHONY: demo
+demo: build ## Serve sample tenants and a stream of events
+	bin/tallystick demo
+
+.PHONY: test
+test: deps ## Run all tests and fuzz seeds with the race detector
+	go test -race -timeout $(TEST_TIMEOUT) ./...
+
+.PHONY: test-fast
+test-fast: deps ## Run all tests and fuzz seeds without the race detector
+	go test -timeout $(TEST_TIMEOUT) ./...
+
+.PHONY: fuzz
+fuzz: ## Run every fuzz target for FUZZTIME (30s) each, one after the other
+	@grep -rEo --include='*_test.go' '^func Fuzz[A-Za-z0-9_]*' . | sort | while IFS=: read -r file func; do
+		echo "== $${file%/*} $${func#func }"
+		go test -run '^$$' -fuzz "^$${func#func }$$" -fuzztime $(FUZZTIME) "$${file%/*}" </dev/null
+	done
+
+.PHONY: lint
+lint: $(GOLANGCI) ## Check with gofmt, go vet and golangci-lint
+	@unformatted="$$(gofmt -l .)"
+	if [[ -n "$$unformatted" ]]; then
+		printf 'gofmt: run make fmt for:\n%s\n' "$$unformatted" >&2
+		exit 1
+	fi
+	go vet ./...
+	$(GOLANGCI) run ./...
+
+$(GOLANGCI):
+	GOBIN=$(GOLANGCI_DIR) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
+
+.PHONY: fmt
+fmt: ## Format the Go files
+	gofmt -w .
+
+.PHONY: tidy
+tidy: ## Tidy go.mod and go.sum
+	go mod tidy
+
+.PHONY: clean
+clean: ## Remove bin, the tools in it included; never ./data, which is a ledger
+	rm -rf bin

@@ -1,0 +1,106 @@
+// Package problem is the one coded error of the system. Every refusal that a caller can act on
+// carries a code, a sentence for a person and, where it helps, the fields at fault. It knows nothing
+// of HTTP: the edges map codes to their own statuses, each in one place.
+package problem
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Code names a kind of refusal. Codes are part of the published contract: they are added, never renamed.
+type Code string
+
+// Refusals of one usage event.
+const (
+	UnknownMeter            Code = "unknown_meter"
+	Invalid                 Code = "invalid"
+	Future                  Code = "future"
+	Late                    Code = "late"
+	BeyondHorizon           Code = "beyond_horizon"
+	QuotaExceeded           Code = "quota_exceeded"
+	Conflict                Code = "conflict"
+	UnknownCorrectionTarget Code = "unknown_correction_target"
+	Overflow                Code = "overflow"
+)
+
+// Refusals of a whole request.
+const (
+	Malformed        Code = "malformed"          // the bytes are not what the content type says
+	Unauthorized     Code = "unauthorized"       // no key, or a bad one
+	Forbidden        Code = "forbidden"          // the key may not do this
+	NotFound         Code = "not_found"          // not there, or not yours
+	MethodNotAllowed Code = "method_not_allowed" // the path exists, the method does not
+	NotAcceptable    Code = "not_acceptable"
+	TooLarge         Code = "too_large"
+	UnsupportedMedia Code = "unsupported_media_type"
+	TenantClosed     Code = "tenant_closed"
+	Fixed            Code = "fixed_after_first_event"
+	Exists           Code = "already_exists"
+	Busy             Code = "busy"        // queues are full: try again
+	Unavailable      Code = "unavailable" // the store cannot commit now
+	Timeout          Code = "timeout"
+	Internal         Code = "internal"
+)
+
+// Field points at one wrong part of a request.
+type Field struct {
+	Path    string // as the caller wrote it: "quantity", "properties.tokens", "key_fields[2]"
+	Message string
+}
+
+// Error is a refusal. It is immutable once returned.
+type Error struct {
+	Code       Code
+	Detail     string
+	Fields     []Field
+	RetryAfter time.Duration // zero when trying again does not help
+	cause      error
+}
+
+// New makes a refusal whose detail is formatted.
+func New(code Code, format string, args ...any) *Error {
+	return &Error{Code: code, Detail: fmt.Sprintf(format, args...)}
+}
+
+// At makes an invalid-field refusal: the detail is the message with its path.
+func At(path, format string, args ...any) *Error {
+	msg := fmt.Sprintf(format, args...)
+	return &Error{Code: Invalid, Detail: path + ": " + msg, Fields: []Field{{Path: path, Message: msg}}}
+}
+
+// Wrap makes a refusal that keeps its cause for logs and errors.Is; the detail is what the caller reads.
+func Wrap(code Code, cause error, format string, args ...any) *Error {
+	e := New(code, format, args...)
+	e.cause = cause
+	return e
+}
+
+// Retry returns a copy that tells the caller when to come back.
+func (e *Error) Retry(after time.Duration) *Error {
+	c := *e
+	c.RetryAfter = after
+	return &c
+}
+
+func (e *Error) Error() string {
+	if e.cause != nil {
+		return string(e.Code) + ": " + e.Detail + ": " + e.cause.Error()
+	}
+	return string(e.Code) + ": " + e.Detail
+}
+
+func (e *Error) Unwrap() error { return e.cause }
+
+// CodeOf returns the code of the first coded error in err's chain, or "" if there is none.
+func CodeOf(err error) Code {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Code
+	}
+	return ""
+}
+
+// Is reports whether err carries the code.
+func Is(err error, code Code) bool { return CodeOf(err) == code }

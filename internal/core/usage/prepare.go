@@ -1,0 +1,225 @@
+package usage
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/tallystick/tallystick/internal/core/amount"
+	"github.com/tallystick/tallystick/internal/core/meter"
+	"github.com/tallystick/tallystick/internal/core/problem"
+	"github.com/tallystick/tallystick/internal/core/properties"
+)
+
+// Catalog is a tenant's meters at one moment, arranged for looking up. It is immutable.
+type Catalog struct {
+	salt   [32]byte
+	slugs  map[string]*meter.Meter
+	types  map[string][]*meter.Meter // by event type, in slug order
+	number map[uint32]*meter.Meter
+}
+
+// NewCatalog arranges meters; the salt is the tenant's.
+func NewCatalog(salt [32]byte, meters []*meter.Meter) *Catalog {
+	c := &Catalog{salt: salt, slugs: map[string]*meter.Meter{}, types: map[string][]*meter.Meter{}, number: map[uint32]*meter.Meter{}}
+	for _, m := range meters {
+		c.slugs[m.Slug] = m
+		c.number[m.Number] = m
+		if m.EventType != "" {
+			c.types[m.EventType] = append(c.types[m.EventType], m)
+		}
+	}
+	for _, ms := range c.types {
+		slices.SortFunc(ms, func(a, b *meter.Meter) int { return strings.Compare(a.Slug, b.Slug) })
+	}
+	return c
+}
+
+// Slug returns the meter of that slug, or nil.
+func (c *Catalog) Slug(slug string) *meter.Meter { return c.slugs[slug] }
+
+// Number returns the meter of that number, or nil.
+func (c *Catalog) Number(n uint32) *meter.Meter { return c.number[n] }
+
+// Feed is one meter that a fact feeds, with the value it takes.
+type Feed struct {
+	Meter  *meter.Meter
+	Value  amount.Amount
+	Member string
+}
+
+// Fact is an event that passed every check that needs no history: its key is known and its meters are found.
+type Fact struct {
+	Event   *Event
+	Key     Key
+	Refusal *problem.Error // set: the event is refused, nothing else is
+	Bucket  bool           // the key has a time bucket: other content is no conflict
+	one     [1]Feed
+	many    []Feed
+}
+
+// Feeds lists the fed meters in slug order. A correction's meter is known only with its target.
+func (f *Fact) Feeds() []Feed {
+	if f.many != nil {
+		return f.many
+	}
+	if f.one[0].Meter == nil {
+		return nil
+	}
+	return f.one[:]
+}
+
+// Preparer turns events of one tenant into facts. It serves one goroutine at a time.
+type Preparer struct {
+	catalog *Catalog
+	keys    deriver
+}
+
+// NewPreparer works on one state of a tenant's meters.
+func NewPreparer(c *Catalog) *Preparer { return &Preparer{catalog: c} }
+
+// Catalog is the state of the meters that the preparer works on.
+func (p *Preparer) Catalog() *Catalog { return p.catalog }
+
+// Prepare fills f from e. It may complete e's quantity by the meter's rounding. e must outlive f.
+func (p *Preparer) Prepare(e *Event, f *Fact) {
+	*f = Fact{Event: e}
+	if f.Refusal = e.Check(); f.Refusal != nil {
+		return
+	}
+	if e.Corrects != "" {
+		f.Key = Key{ClientSpace, e.ID}
+		return
+	}
+	if e.Meter != "" {
+		f.Refusal = p.feedMeter(e, f)
+	} else {
+		f.Refusal = p.feedType(e, f)
+	}
+	if f.Refusal != nil {
+		return
+	}
+	f.Refusal = p.name(e, f)
+}
+
+func (p *Preparer) feedMeter(e *Event, f *Fact) *problem.Error {
+	m := p.catalog.slugs[e.Meter]
+	if m == nil {
+		return &problem.Error{Code: problem.UnknownMeter, Detail: "no meter " + quoted(e.Meter) + ": create it with POST /v1/meters",
+			Fields: []problem.Field{{Path: "meter", Message: "unknown"}}}
+	}
+	if e.Unrounded != "" {
+		if p := round(e, m.Rounding); p != nil {
+			return p
+		}
+	}
+	var refusal *problem.Error
+	f.one[0], refusal = feed(e, m)
+	return refusal
+}
+
+func (p *Preparer) feedType(e *Event, f *Fact) *problem.Error {
+	meters := p.catalog.types[e.Type]
+	if len(meters) == 0 {
+		return &problem.Error{Code: problem.UnknownMeter, Detail: "no meter has the event_type " + quoted(e.Type),
+			Fields: []problem.Field{{Path: "type", Message: "feeds no meter"}}}
+	}
+	if e.Unrounded != "" {
+		// The quantity belongs to the fact, not to one meter: it is rounded only if all of them would.
+		rounding := meter.HalfEven
+		for _, m := range meters {
+			rounding = min(rounding, m.Rounding)
+		}
+		if p := round(e, rounding); p != nil {
+			return p
+		}
+	}
+	if len(meters) == 1 {
+		var refusal *problem.Error
+		f.one[0], refusal = feed(e, meters[0])
+		return refusal
+	}
+	f.many = make([]Feed, len(meters))
+	for i, m := range meters {
+		var refusal *problem.Error
+		if f.many[i], refusal = feed(e, m); refusal != nil {
+			return refusal
+		}
+	}
+	return nil
+}
+
+// name gives the fact its key. With a type there are several meters, all of the plain client policy.
+func (p *Preparer) name(e *Event, f *Fact) *problem.Error {
+	m := f.Feeds()[0].Meter
+	if m.KeyPolicy == meter.ClientKey && e.ID != "" {
+		f.Key = Key{ClientSpace, e.ID}
+		return nil
+	}
+	f.Bucket = m.KeyBucket != 0
+	if p.keys.mac == nil {
+		p.keys = newDeriver(p.catalog.salt)
+	}
+	var refusal *problem.Error
+	f.Key, refusal = p.keys.derive(e, m)
+	return refusal
+}
+
+func round(e *Event, r meter.Rounding) *problem.Error {
+	if r != meter.HalfEven {
+		return problem.At("quantity", "%v; a meter with rounding half_even would round it", amount.ErrPrecision)
+	}
+	q, err := amount.ParseRounded(e.Unrounded)
+	if err != nil {
+		return problem.At("quantity", "%v", err)
+	}
+	if q.Sign() < 0 {
+		return problem.At("quantity", "must not be negative; a correction names the fact it corrects in corrects")
+	}
+	e.Quantity = q
+	return checkMagnitude("quantity", q)
+}
+
+// feed takes the meter's value out of the event.
+func feed(e *Event, m *meter.Meter) (Feed, *problem.Error) {
+	f := Feed{Meter: m, Value: e.Quantity}
+	if m.UniqueProperty != "" {
+		v, ok := properties.Lookup(e.Properties, m.UniqueProperty)
+		if !ok || v.Kind == properties.Null {
+			return f, problem.At(meter.PropertyField+m.UniqueProperty, "required by meter %s", m.Slug)
+		}
+		// Kind and text together: the string "1" and the number 1 are two members.
+		f.Member = string(rune('0'+v.Kind)) + v.Text
+		return f, nil
+	}
+	if m.ValueProperty == "" {
+		return f, nil
+	}
+	path := meter.PropertyField + m.ValueProperty
+	v, ok := properties.Lookup(e.Properties, m.ValueProperty)
+	if !ok {
+		return f, problem.At(path, "required by meter %s: its value is taken from there", m.Slug)
+	}
+	if v.Kind != properties.Number && v.Kind != properties.String {
+		return f, problem.At(path, "must be a number")
+	}
+	parse := amount.Parse
+	if m.Rounding == meter.HalfEven {
+		parse = amount.ParseRounded
+	}
+	q, err := parse(v.Text)
+	if err != nil {
+		return f, problem.At(path, "%v", err)
+	}
+	if q.Sign() < 0 {
+		return f, problem.At(path, "must not be negative")
+	}
+	f.Value = q
+	return f, checkMagnitude(path, q)
+}
+
+func quoted(s string) string {
+	if len(s) > 64 {
+		s = strings.ToValidUTF8(s[:64], "") + "…"
+	}
+	return `"` + s + `"`
+}

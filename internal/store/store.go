@@ -1,0 +1,114 @@
+// Package store is the port behind which facts become permanent: interfaces and the shapes that pass through them, nothing
+// else. Every implementation passes storetest, and no driver's type appears here.
+package store
+
+import (
+	"context"
+
+	"github.com/tallystick/tallystick/internal/core/calendar"
+	"github.com/tallystick/tallystick/internal/core/ledger"
+	"github.com/tallystick/tallystick/internal/core/meter"
+	"github.com/tallystick/tallystick/internal/core/tenant"
+	"github.com/tallystick/tallystick/internal/core/usage"
+)
+
+// Batch is one tenant's facts in order. It commits whole or not at all. The store may complete the events in place and
+// keeps none of their memory once Record has returned.
+type Batch struct {
+	Tenant string
+	Events []usage.Event
+}
+
+// MaxBatch bounds the events of a batch.
+const MaxBatch = 10_000
+
+// Store makes facts permanent. All methods are safe for concurrent use. Besides the errors they name, they return
+// problem.Busy when queues are full and problem.Unavailable when the store cannot commit or read now; nothing was then changed,
+// except that a context that ends while a commit is under way leaves its fate unknown: a retry is absorbed.
+type Store interface {
+	// Record judges and commits the batch's facts and answers when all that the verdicts rest on is durable. Verdicts stand in
+	// the order of the events. Errors: NotFound (no such tenant), TenantClosed, TooLarge.
+	Record(ctx context.Context, b Batch) ([]usage.Verdict, error)
+
+	// Update runs fn and commits the changes it appended, all or none; an error of fn discards them and is returned as it is.
+	// fn may run more than once and must only act through tx. A tenant comes into being with the change that creates it.
+	// Errors: NotFound (fn appended to a tenant that does not exist and did not create it).
+	Update(ctx context.Context, tenantID string, fn func(tx Tx) error) error
+
+	// View runs fn on the tenant's ledger. It shows at least everything that was answered before View was called, and nothing
+	// that is not durable. Errors: NotFound.
+	View(ctx context.Context, tenantID string, fn func(v View) error) error
+
+	// Access returns a tenant and one of its API keys as they are committed now, without waiting for facts under way.
+	// Errors: NotFound (either).
+	Access(ctx context.Context, tenantID, keyID string) (tenant.Tenant, tenant.APIKey, error)
+
+	// Tenants lists tenants by id, after the given one. The operator's own is never among them.
+	Tenants(ctx context.Context, after string, limit int) ([]tenant.Tenant, error)
+
+	// Ready returns nil when a commit could succeed now, else why not.
+	Ready(ctx context.Context) error
+
+	// Close commits what is under way and releases everything.
+	Close() error
+}
+
+// View reads one tenant's ledger. What it returns is the caller's own.
+type View interface {
+	// Now is the time that a rule would see.
+	Now() calendar.Micros
+	Head() ledger.Head
+	// Tenant. Errors: NotFound.
+	Tenant() (tenant.Tenant, error)
+	// APIKey and Meter by id and slug. Errors: NotFound.
+	APIKey(id string) (tenant.APIKey, error)
+	Meter(slug string) (Meter, error)
+	// APIKeys and Meters list by id and slug, after the given one; revoked keys are listed too.
+	APIKeys(after string, limit int) ([]tenant.APIKey, error)
+	Meters(after string, limit int) ([]Meter, error)
+	// Event returns a kept event and the rows that correct it, in seq order. Errors: NotFound.
+	Event(k usage.Key) (ledger.Row, []ledger.Row, error)
+	// Rows calls fn for the rows with numbers above after, in order, until fn returns false, the ledger ends, or the scan has
+	// gone on long enough; it returns the number of the last row it has looked at and whether the ledger ended there. The filter is
+	// a hint: fn may see rows that it does not name. Rows are valid during the call of fn only.
+	Rows(after uint64, hint RowHint, fn func(r *ledger.Row) bool) (last uint64, end bool, err error)
+	// Sections calls fn for the sections from the one that holds row first, in order. Sections are valid during the call only.
+	Sections(first uint64, fn func(s *ledger.Section) error) error
+	// Counter returns a counter; one without rows is new. The meter is its number.
+	Counter(id usage.CounterID) (usage.Counter, error)
+	// Counters calls fn for counters in the order (month, meter slug, customer), from the given place on, until fn returns false.
+	Counters(from CounterPlace, fn func(p CounterPlace, c *usage.Counter) bool) error
+	// Adjustment returns what a person or a late row did to a total. Errors: NotFound.
+	Adjustment(id string) (usage.Adjustment, error)
+	// Periods lists the months that have counters or were closed, from the given one on.
+	Periods(from calendar.Month, limit int) ([]usage.Period, error)
+	Period(m calendar.Month) (usage.Period, error)
+}
+
+// Tx is a View that can append. Reads see what was appended before in the same transaction.
+type Tx interface {
+	View
+	// Append adds a row; its State takes effect with the commit. It returns the row's number.
+	Append(c ledger.Change) (uint64, error)
+}
+
+// Meter is a meter and whether it has events, which fixes most of it.
+type Meter struct {
+	meter.Meter
+	Used bool
+}
+
+// RowHint says which rows a scan is for, so that a store can pass over the rest.
+type RowHint struct {
+	From, To calendar.Micros // event times, half open; zero: unbounded. Rows that are not events are let through by Changes
+	Adjusted bool            // only adjusted events
+	Changes  bool            // changes are wanted
+	Events   bool            // events are wanted
+}
+
+// CounterPlace is a counter's place in the listing order.
+type CounterPlace struct {
+	Month    calendar.Month
+	Meter    string // slug
+	Customer string
+}
