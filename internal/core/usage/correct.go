@@ -31,7 +31,7 @@ func keepCorrection(st State, f *Fact, seq uint64, _ calendar.Micros, row *Row) 
 		return p
 	}
 	row.Event, row.Key, row.Outcomes = *e, f.Key, row.Outcomes[:0]
-	row.Meter, row.Type = m.Slug, ""
+	row.Meter = m.Slug
 	row.Customer, row.Resource, row.Time = target.Customer, target.Resource, target.Time
 	o := Outcome{Meter: hit.Meter, Value: e.Quantity, Base: hit.Value, Member: hit.Member}
 	switch {
@@ -187,7 +187,8 @@ func applyCorrection(st State, c *Counter, m *meter.Meter, o *Outcome, row *Row,
 }
 
 // refold makes both folds of a counter anew from its rows and one pending correction. Members says of each member of a
-// unique meter whether an on-time fact holds it; it is nil for other meters.
+// unique meter whether an on-time fact holds it; it is nil for other meters. A member that only the on-time fold still has is left
+// out: that happens only after the close, when nothing is on time any more.
 func refold(st State, id CounterID, below uint64, target Key, pending *Outcome) (onTime, all *Fold, members map[string]bool, err error) {
 	corrections := map[Key]Corrected{target: Corrected{}.with(pending)}
 	err = st.Slice(id, below, func(r *Row, o *Outcome) {
@@ -200,6 +201,7 @@ func refold(st State, id CounterID, below uint64, target Key, pending *Outcome) 
 		return nil, nil, nil, err
 	}
 	onTime, all = &Fold{}, &Fold{}
+	held := map[string]bool{}
 	if pending.Member != "" {
 		members = map[string]bool{}
 	}
@@ -208,24 +210,21 @@ func refold(st State, id CounterID, below uint64, target Key, pending *Outcome) 
 			return
 		}
 		c := corrections[r.Key]
+		punctual := false
+		if e := c.onTime(o.Value); e.Counts && o.Why == OnTime {
+			punctual = true
+			onTime.Add(e.Quantity, r.Time, r.Key)
+			if members != nil {
+				held[strings.Clone(o.Member)] = true
+			}
+		}
 		if e := c.all(o.Value); e.Counts {
 			all.Add(e.Quantity, r.Time, r.Key)
 			if members != nil {
-				members[strings.Clone(o.Member)] = members[o.Member]
-			}
-		}
-		if e := c.onTime(o.Value); e.Counts && o.Why == OnTime {
-			onTime.Add(e.Quantity, r.Time, r.Key)
-			if members != nil {
-				members[strings.Clone(o.Member)] = true
+				members[strings.Clone(o.Member)] = members[o.Member] || punctual
 			}
 		}
 	})
-	all.Members = int64(len(members))
-	for _, t := range members {
-		if t {
-			onTime.Members++
-		}
-	}
+	all.Members, onTime.Members = int64(len(members)), int64(len(held))
 	return onTime, all, members, err
 }

@@ -122,8 +122,13 @@ func (c *Counter) add(o *Outcome, t calendar.Micros, k Key, seenOnTime, seen boo
 	}
 }
 
-// Equal compares two counters to the last digit, in what a caller can see.
-func (c *Counter) Equal(d *Counter) bool {
+// Equal compares two counters of one meter to the last digit, in all that a rule or a caller can see.
+func (c *Counter) Equal(d *Counter, a meter.Aggregation) bool {
 	return c.OnTime.Equal(&d.OnTime) && c.All().Equal(d.All()) && c.Started == d.Started && c.Watermark == d.Watermark &&
-		c.Manual == d.Manual && c.Sealed == d.Sealed && c.SealedAt == d.SealedAt
+		c.Manual == d.Manual && c.SealedTotal(a) == d.SealedTotal(a)
+}
+
+// Empty reports whether the counter has never been touched.
+func (c *Counter) Empty() bool {
+	return c.OnTime.Count == 0 && c.Late == nil && !c.Started && c.Manual.IsZero() && !c.Sealed
 }

@@ -148,10 +148,24 @@ func (e *Event) checkStrings() *problem.Error {
 	if len(e.Properties) > MaxProperties {
 		return problem.At("properties", "at most %d bytes, these have %d", MaxProperties, len(e.Properties))
 	}
-	if strings.Contains(e.Properties, `\u0000`) {
+	if hasNUL(e.Properties) {
 		return problem.At("properties", "must not contain NUL")
 	}
 	return nil
+}
+
+// hasNUL looks for the escape of NUL in canonical JSON: \u0000 behind an even number of backslashes.
+func hasNUL(json string) bool {
+	for i := 0; i+5 < len(json); i++ {
+		if json[i] != '\\' {
+			continue
+		}
+		if json[i+1:i+6] == "u0000" {
+			return true
+		}
+		i++ // the escaped character
+	}
+	return false
 }
 
 // cleanString accepts UTF-8 without NUL, which SQL text cannot hold.

@@ -37,8 +37,13 @@ func NewCatalog(salt [32]byte, meters []*meter.Meter) *Catalog {
 // Slug returns the meter of that slug, or nil.
 func (c *Catalog) Slug(slug string) *meter.Meter { return c.slugs[slug] }
 
-// Number returns the meter of that number, or nil.
-func (c *Catalog) Number(n uint32) *meter.Meter { return c.number[n] }
+// Number returns the meter of that number, or nil. A tenant without a catalog has none.
+func (c *Catalog) Number(n uint32) *meter.Meter {
+	if c == nil {
+		return nil
+	}
+	return c.number[n]
+}
 
 // Feed is one meter that a fact feeds, with the value it takes.
 type Feed struct {

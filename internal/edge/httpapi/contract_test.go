@@ -1,0 +1,304 @@
+package httpapi
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/getkin/kin-openapi/openapi3filter"
+	"github.com/getkin/kin-openapi/routers"
+
+	"github.com/tallystick/tallystick/api"
+	"github.com/tallystick/tallystick/internal/core/problem"
+	"github.com/tallystick/tallystick/internal/core/usage"
+)
+
+// contract holds exchanges against the published document and remembers which answers were seen.
+type contract struct {
+	t    *testing.T
+	doc  *openapi3.T
+	seen map[string]bool // "GET /v1/events 200"
+}
+
+func newContract(t *testing.T) *contract {
+	t.Helper()
+	doc, err := openapi3.NewLoader().LoadFromData(api.OpenAPI)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := doc.Validate(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	openapi3filter.RegisterBodyDecoder("application/cloudevents+json", openapi3filter.JSONBodyDecoder)
+	openapi3filter.RegisterBodyDecoder("application/cloudevents-batch+json", openapi3filter.JSONBodyDecoder)
+	openapi3filter.RegisterBodyDecoder("application/x-ndjson", openapi3filter.PlainBodyDecoder)
+	return &contract{t: t, doc: doc, seen: map[string]bool{}}
+}
+
+// check validates the answer, and the request too when it was accepted.
+func (ct *contract) check(w *world, c call, a answer) {
+	ct.t.Helper()
+	r := w.request(c)
+	pattern, params := "", map[string]string{}
+	for _, res := range resources() {
+		if param, ok := match(res.pattern, r.URL.EscapedPath()); ok {
+			pattern = res.pattern
+			if _, rest, ok := strings.Cut(pattern, "{"); ok {
+				name, _, _ := strings.Cut(rest, "}")
+				params[name] = param
+			}
+		}
+	}
+	item := ct.doc.Paths.Value(pattern)
+	if item == nil || item.GetOperation(r.Method) == nil {
+		ct.t.Errorf("%s %s (%s) is not documented", r.Method, c.path, pattern)
+		return
+	}
+	ct.seen[fmt.Sprintf("%s %s %d", r.Method, pattern, a.code)] = true
+	in := &openapi3filter.RequestValidationInput{
+		Request: r, PathParams: params,
+		Route: &routers.Route{Spec: ct.doc, Path: pattern, PathItem: item, Method: r.Method, Operation: item.GetOperation(r.Method)},
+		Options: &openapi3filter.Options{
+			IncludeResponseStatus: true, MultiError: true, AuthenticationFunc: openapi3filter.NoopAuthenticationFunc,
+			ExcludeRequestBody: c.header["Content-Encoding"] != "" || c.body == "",
+		},
+	}
+	if c.body != "" && r.Header.Get("Content-Type") == "" {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	if a.code < 300 {
+		if err := openapi3filter.ValidateRequest(context.Background(), in); err != nil {
+			ct.t.Errorf("%s %s was answered %d, but the document refuses the request: %v", c.method, c.path, a.code, err)
+		}
+	}
+	out := &openapi3filter.ResponseValidationInput{
+		RequestValidationInput: in, Status: a.code, Header: a.header, Body: io.NopCloser(bytes.NewReader(a.body)), Options: in.Options,
+	}
+	if err := openapi3filter.ValidateResponse(context.Background(), out); err != nil {
+		ct.t.Errorf("%s %s: the answer %d is not as documented: %v\n%s", c.method, c.path, a.code, err, a.body)
+	}
+}
+
+// documented lists every "GET /v1/events 200" of the document.
+func (ct *contract) documented() map[string]bool {
+	out := map[string]bool{}
+	for path, item := range ct.doc.Paths.Map() {
+		for method, op := range item.Operations() {
+			for status := range op.Responses.Map() {
+				out[method+" "+path+" "+status] = true
+			}
+		}
+	}
+	return out
+}
+
+// The document and the server say the same: every route is documented and the other way round, every documented status of
+// every route is driven over a real connection, and every exchange on the way is as documented.
+func TestContract(t *testing.T) {
+	ct := newContract(t)
+	w := newWorld(t)
+	w.check = func(c call, a answer) { ct.check(w, c, a) }
+	w.addTenant("shut")
+	w.story()
+	w.do(call{method: "POST", path: "/v1/tenants/shut/close", key: "operator"}).status(t, 200)
+	for _, rt := range routes {
+		w.driveRefusals(rt)
+	}
+	w.driveQuota()
+
+	served := map[string]bool{}
+	for _, rt := range routes {
+		served[rt.method+" "+rt.pattern] = true
+	}
+	published := map[string]bool{}
+	for key := range ct.documented() {
+		published[key[:strings.LastIndexByte(key, ' ')]] = true
+	}
+	for _, name := range slices.Sorted(maps.Keys(served)) {
+		if !published[name] {
+			t.Errorf("%s is served but not documented", name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(published)) {
+		if !served[name] {
+			t.Errorf("%s is documented but not served", name)
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(ct.documented())) {
+		if !ct.seen[key] {
+			t.Errorf("%s is documented, but nothing here was answered so", key)
+		}
+	}
+}
+
+// story makes every route succeed, and the conflicts that need a history.
+func (w *world) story() {
+	t := w.t
+	w.addTenant("beta")
+	w.do(call{method: "POST", path: "/v1/tenants", key: "operator", body: `{"id":"gamma","name":"G","allowed_origins":["https://app.example.com"]}`}).status(t, 201)
+	w.do(call{method: "POST", path: "/v1/tenants", key: "operator", body: `{"id":"beta"}`}).refused(t, 409, "already_exists")
+	for _, path := range []string{"/v1/tenants?limit=1", "/v1/tenants/beta"} {
+		w.do(call{method: "GET", path: path, key: "operator"}).status(t, 200)
+	}
+	w.do(call{method: "PATCH", path: "/v1/tenants/beta", key: "beta", body: `{"name":"Beta"}`}).status(t, 200)
+	k := w.do(call{method: "POST", path: "/v1/api-keys", key: "admin",
+		body: `{"name":"k","scopes":["read","ingest"],"expires_at":"2027-01-01T00:00:00Z","rate_limit":{"events_per_second":10}}`}).status(t, 201)
+	w.do(call{method: "GET", path: "/v1/api-keys?limit=2", key: "admin"}).status(t, 200)
+	w.do(call{method: "GET", path: "/v1/api-keys/" + k.text("id"), key: "admin"}).status(t, 200)
+	w.do(call{method: "DELETE", path: "/v1/api-keys/" + k.text("id"), key: "admin"}).status(t, 204)
+	w.meter(`{"slug":"calls","aggregation":"sum"}`)
+	w.meter(`{"slug":"tokens","aggregation":"sum","event_type":"llm","value_property":"tokens","lateness":"7d","future":"30m","rounding":"half_even"}`)
+	w.meter(`{"slug":"views","aggregation":"count","key_policy":"derived","key_fields":["meter","customer","properties.url","time"],"key_bucket":"5s","late":"reject","name":null}`)
+	w.do(call{method: "POST", path: "/v1/meters", key: "admin", body: `{"slug":"calls","aggregation":"sum"}`}).refused(t, 409, "already_exists")
+	w.send(`{"id":"a","meter":"calls","customer":"c1","time":"2026-11-15T02:10:00Z","quantity":"3","properties":{"region":"eu","n":1,"b":true,"z":null}}`).status(t, 200)
+	w.send(`{"id":"a","meter":"calls","customer":"c1","time":"2026-11-15T02:10:00Z","quantity":"4"}`).refused(t, 409, "conflict")
+	w.send(`[{"id":"a","meter":"calls","customer":"c1"},{"id":"old","meter":"calls","customer":"c1","time":1793923200000},{"id":"b","meter":"nope","customer":"c1"}]`).status(t, 200)
+	w.send(`{"events":[{"id":"fix","corrects":"a","quantity":-1,"reason":"twice"},{"id":"sent","meter":"views","customer":"c1","time":"2026-11-15T02:10:00Z"}]}`).status(t, 200)
+	lines := call{method: "POST", path: "/v1/events", key: "ingest", body: `{"meter":"calls","customer":"c2"}` + "\n"}
+	lines = lines.with("Content-Type", "application/x-ndjson").with("Idempotency-Key", "k1").with("Prefer", "return=representation")
+	w.do(lines).status(t, 200)
+	cloud := `{"specversion":"1.0","id":"7","source":"/gateway","type":"llm","subject":"c1","time":"2026-11-15T02:10:00Z","data":{"tokens":812}}`
+	w.do(call{method: "POST", path: "/v1/events", key: "ingest", body: cloud}.with("Content-Type", "application/cloudevents+json")).status(t, 200)
+	w.do(call{method: "POST", path: "/v1/events", key: "ingest", body: "[" + cloud + "]"}.with("Content-Type", "application/cloudevents-batch+json")).status(t, 200)
+	for _, path := range []string{
+		"/v1/meters?limit=1", "/v1/meters/views", "/v1/events?limit=2", "/v1/events?status=adjusted", "/v1/events?meter=tokens&from=2026-11-01T00:00:00Z&to=1826668800000",
+		"/v1/events/a", "/v1/counters?limit=1", "/v1/counters?meter=calls&customer=c1&period=2026-11", "/v1/adjustments", "/v1/periods", "/v1/periods/2026-11",
+	} {
+		w.get(path).status(t, 200)
+	}
+	w.do(call{method: "PATCH", path: "/v1/meters/calls", key: "admin", body: `{"lateness":null,"name":"Calls"}`}).status(t, 200)
+	w.do(call{method: "PATCH", path: "/v1/meters/calls", key: "admin", body: `{"aggregation":"max"}`}).refused(t, 409, "fixed_after_first_event")
+	a := w.do(call{method: "POST", path: "/v1/adjustments", key: "billing", body: `{"meter":"calls","customer":"c9","period":"2026-10","amount":-2.5,"reason":"goodwill"}`}).status(t, 201)
+	w.get("/v1/adjustments/"+a.text("id")).status(t, 200)
+	w.do(call{method: "POST", path: "/v1/adjustments/" + a.text("id") + "/revert", key: "billing"}).status(t, 201)
+	w.do(call{method: "POST", path: "/v1/adjustments/" + a.text("id") + "/revert", key: "billing", body: "{}"}).refused(t, 409, "conflict")
+	w.do(call{method: "POST", path: "/v1/periods/2026-10/close", key: "billing"}).status(t, 200)
+	w.get("/v1/periods/2026-10").status(t, 200)
+	w.get("/v1/counters?period=2026-10").status(t, 200)
+	w.do(call{method: "GET", path: "/metrics", key: "operator"}).status(t, 200)
+	for _, path := range []string{"/healthz", "/readyz", "/openapi.yaml"} {
+		w.do(call{method: "GET", path: path}).status(t, 200)
+	}
+}
+
+// example is a request of the route that would be let in.
+func (w *world) example(rt route) call {
+	path := rt.pattern
+	for _, v := range [][2]string{{"/tenants/{id}", "/tenants/acme"}, {"{id}", "nobody"}, {"{slug}", "calls"}, {"{period}", "2026-11"}} {
+		path = strings.Replace(path, v[0], v[1], 1)
+	}
+	c := call{method: rt.method, path: path}
+	switch rt.who {
+	case ofOperator, ofNamed:
+		c.key = "operator"
+	case ofTenant:
+		c.key = "admin"
+	}
+	return c
+}
+
+// driveRefusals asks a route for everything that can be refused without a history.
+func (w *world) driveRefusals(rt route) {
+	t := w.t
+	ok := w.example(rt)
+	writes := rt.method != "GET"
+	if rt.who != anyone {
+		none := ok
+		none.key = ""
+		w.do(none).refused(t, 401, "unauthorized")
+		w.do(ok.with("Authorization", "Bearer "+w.keys["audit"])).refused(t, 403, "forbidden")
+		lost := ok
+		lost.key = "operator"
+		w.do(lost.with("Tally-Tenant", "nobody")).refused(t, 404, "not_found")
+		if rt.pattern != "/metrics" {
+			bad := ok
+			bad.path += "?nope=1"
+			w.do(bad).refused(t, 400, "malformed")
+		}
+	}
+	if writes {
+		w.driveBodies(ok)
+	}
+	if writes && rt.who == ofTenant {
+		closed := w.closedExample(rt, ok)
+		closed.key = "shut"
+		w.do(closed).refused(t, 409, "tenant_closed")
+	}
+	if rt.method == "PATCH" && rt.who == ofNamed {
+		w.do(call{method: "PATCH", path: "/v1/tenants/shut", key: "operator", body: `{"name":"x"}`}).refused(t, 409, "tenant_closed")
+	}
+	if rt.who == anyone && rt.pattern != "/readyz" {
+		return
+	}
+	w.failing(ok, rt)
+}
+
+func (w *world) driveBodies(ok call) {
+	t := w.t
+	big := ok
+	big.body = strings.Repeat(" ", maxEventsBody+1)
+	w.do(big).refused(t, 413, "too_large")
+	form := ok.with("Content-Type", "application/x-www-form-urlencoded")
+	form.body = "a=b"
+	w.do(form).refused(t, 415, "unsupported_media_type")
+	unknown := ok
+	unknown.body = `{"nope":1}`
+	w.do(unknown).refused(t, 422, "invalid")
+}
+
+// closedExample has a body that is valid, so that only the tenant's state is in the way.
+func (w *world) closedExample(rt route, c call) call {
+	switch rt.pattern {
+	case "/v1/api-keys":
+		c.body = `{"scopes":["read"]}`
+	case "/v1/meters":
+		c.body = `{"slug":"x","aggregation":"sum"}`
+	case "/v1/meters/{slug}":
+		c.body = `{"name":"x"}`
+	case "/v1/events":
+		c.body = `{"id":"x","meter":"calls","customer":"c"}`
+	case "/v1/adjustments":
+		c.body = `{"meter":"calls","customer":"c","period":"2026-11","amount":"1","reason":"r"}`
+	}
+	return c
+}
+
+// failing drives the two ways in which the server itself is at fault.
+func (w *world) failing(c call, rt route) {
+	t := w.t
+	if rt.pattern == "/metrics" {
+		c = c.with("Tally-Tenant", "acme") // or the store is never asked
+	}
+	if rt.who == ofNamed || rt.who == ofOperator {
+		c = c.with("Tally-Tenant", "acme")
+	}
+	w.store.set(func(s *troubled) { s.err = problem.New(problem.Unavailable, "disk full") })
+	w.do(c).refused(t, 503, "unavailable")
+	w.store.set(func(s *troubled) { s.err, s.cause = nil, "boom" })
+	if a := w.do(c).refused(t, 500, "internal"); bytes.Contains(a.body, []byte("boom")) || bytes.Contains(a.body, []byte(".go")) {
+		t.Errorf("the answer tells of the panic: %s", a.body)
+	}
+	w.store.set(func(s *troubled) { s.cause = nil })
+}
+
+func (w *world) driveQuota() {
+	w.store.set(func(s *troubled) {
+		s.verdict = func(v *usage.Verdict) {
+			*v = usage.Verdict{Key: v.Key, Status: usage.Rejected, Problem: problem.New(problem.QuotaExceeded, "spent").Retry(90*time.Second + 1)}
+		}
+	})
+	a := w.send(`{"id":"q","meter":"calls","customer":"c1"}`).refused(w.t, http.StatusTooManyRequests, "quota_exceeded")
+	if a.header.Get("Tally-Quota-Exceeded") != "1" || a.header.Get("Retry-After") != strconv.Itoa(91) {
+		w.t.Errorf("headers %v", a.header)
+	}
+	w.store.set(func(s *troubled) { s.verdict = nil })
+}

@@ -1,0 +1,93 @@
+package httpapi
+
+import (
+	"encoding/binary"
+	"math"
+	"net/url"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/tallystick/tallystick/internal/core/calendar"
+	"github.com/tallystick/tallystick/internal/service/billing"
+	"github.com/tallystick/tallystick/internal/store"
+)
+
+// listCounters serves GET /v1/counters.
+func listCounters(x *exchange) error {
+	q, err := x.query("meter", "customer", "period", "limit", "cursor")
+	if err != nil {
+		return err
+	}
+	limit, err := q.limit()
+	if err != nil {
+		return err
+	}
+	month, err := q.month("period")
+	if err != nil {
+		return err
+	}
+	after, err := q.afterCounter()
+	if err != nil {
+		return err
+	}
+	f := billing.CounterFilter{Meter: q.get("meter"), Customer: q.get("customer"), Month: month}
+	counters, next, err := x.s.options.Billing.Counters(x.r.Context(), x.caller.Tenant, f, after, limit)
+	if err != nil {
+		return err
+	}
+	return list(x, q, counters, counterPlace(next), appendCounter)
+}
+
+// counterPlace is a counter's place in a cursor: the month, the length of the slug, the slug, the customer.
+func counterPlace(p *store.CounterPlace) []byte {
+	if p == nil {
+		return nil
+	}
+	b := binary.AppendVarint(nil, int64(p.Month))
+	b = binary.AppendUvarint(b, uint64(len(p.Meter)))
+	b = append(b, p.Meter...)
+	return append(b, p.Customer...)
+}
+
+func (q query) afterCounter() (*store.CounterPlace, error) {
+	b, err := q.place()
+	if err != nil || b == nil {
+		return nil, err
+	}
+	month, n := binary.Varint(b)
+	if n <= 0 || month < 0 || month > math.MaxInt32 {
+		return nil, errCursor
+	}
+	b = b[n:]
+	length, n := binary.Uvarint(b)
+	if n <= 0 || length > uint64(len(b)-n) {
+		return nil, errCursor
+	}
+	b = b[n:]
+	p := store.CounterPlace{Month: calendar.Month(month), Meter: string(b[:length]), Customer: string(b[length:])}
+	if !utf8.Valid(b) || strings.IndexByte(p.Customer, 0) >= 0 {
+		return nil, errCursor
+	}
+	return &p, nil
+}
+
+// appendCounter writes null for what an empty on-time fold does not have, and for the sealed total of an open period.
+func appendCounter(b []byte, c *billing.Counter) []byte {
+	a := c.Meter.Aggregation
+	some := c.OnTime.Count > 0
+	b = appendString(append(b, '{'), "id", c.Month.String()+":"+c.Meter.Slug+":"+url.PathEscape(c.Customer))
+	b = appendString(b, "meter", c.Meter.Slug)
+	b = appendString(b, "customer", c.Customer)
+	b = appendString(b, "period", c.Month.String())
+	b = appendString(b, "state", openOrClosed(c.Closed))
+	b = appendInt(b, "count", c.OnTime.Count)
+	b = appendAmount(b, "sum", c.OnTime.Sum)
+	b = appendAmountIf(b, "min", c.OnTime.Min, some)
+	b = appendAmountIf(b, "max", c.OnTime.Max, some)
+	b = appendAmountIf(b, "last", c.OnTime.Last, some)
+	b = appendMomentIf(b, "watermark", c.Watermark, c.Started)
+	b = appendAmount(b, "adjustments", c.Adjustments(a))
+	b = appendAmount(b, "total", c.Total(a))
+	b = appendAmountIf(b, "sealed_total", c.SealedTotal(a), c.Closed)
+	return append(b, '}')
+}

@@ -1,0 +1,257 @@
+package httpapi
+
+import (
+	"net/http"
+
+	"github.com/tallystick/tallystick/internal/core/calendar"
+	"github.com/tallystick/tallystick/internal/core/ledger"
+	"github.com/tallystick/tallystick/internal/core/usage"
+	"github.com/tallystick/tallystick/internal/store"
+)
+
+// eventFilter says which rows of events are wanted; zero fields take any.
+type eventFilter struct {
+	meter              string
+	number             uint32 // of the meter
+	customer, resource string
+	from, to           *calendar.Micros
+	status             usage.Status
+}
+
+func readEventFilter(q query) (f eventFilter, err error) {
+	f = eventFilter{meter: q.get("meter"), customer: q.get("customer"), resource: q.get("resource")}
+	if f.from, err = q.moment("from"); err != nil {
+		return f, err
+	}
+	if f.to, err = q.moment("to"); err != nil {
+		return f, err
+	}
+	if f.from != nil && f.to != nil && *f.from > *f.to {
+		return f, badParameter("from", "must not lie after to")
+	}
+	if text := q.get("status"); text != "" {
+		var ok bool
+		if f.status, ok = usage.ParseStatus(text); !ok {
+			return f, badParameter("status", "must be accepted, adjusted or overage: what was refused leaves no row")
+		}
+	}
+	return f, nil
+}
+
+func (f *eventFilter) hint() store.RowHint {
+	h := store.RowHint{Events: true, Adjusted: f.status == usage.Adjusted}
+	if f.from != nil {
+		h.From = *f.from
+	}
+	if f.to != nil {
+		h.To = *f.to
+	}
+	return h
+}
+
+func (f *eventFilter) wants(r *usage.Row) bool {
+	switch {
+	case f.customer != "" && r.Customer != f.customer,
+		f.resource != "" && r.Resource != f.resource,
+		f.from != nil && r.Time < *f.from,
+		f.to != nil && r.Time >= *f.to,
+		f.status != 0 && r.Status() != f.status:
+		return false
+	}
+	return f.number == 0 || feeds(r, f.number)
+}
+
+func feeds(r *usage.Row, number uint32) bool {
+	for i := range r.Outcomes {
+		if r.Outcomes[i].Meter == number {
+			return true
+		}
+	}
+	return false
+}
+
+// slugs names the meters by number. Rows name only meters that existed when they were written, so the view knows all.
+type slugs map[uint32]string
+
+func readSlugs(v store.View) (slugs, error) {
+	const page = 1000
+	out := slugs{}
+	for after := ""; ; {
+		meters, err := v.Meters(after, page)
+		if err != nil {
+			return nil, err
+		}
+		for i := range meters {
+			out[meters[i].Number] = meters[i].Slug
+			after = meters[i].Slug
+		}
+		if len(meters) < page {
+			return out, nil
+		}
+	}
+}
+
+// listEvents serves GET /v1/events. A page may be short, or empty, and still have a next one: a store ends a scan that has
+// passed over too many rows.
+func listEvents(x *exchange) error {
+	q, err := x.query("meter", "customer", "resource", "from", "to", "status", "limit", "cursor")
+	if err != nil {
+		return err
+	}
+	limit, err := q.limit()
+	if err != nil {
+		return err
+	}
+	after, err := q.afterSeq()
+	if err != nil {
+		return err
+	}
+	f, err := readEventFilter(q)
+	if err != nil {
+		return err
+	}
+	var b, next []byte
+	err = x.s.options.Store.View(x.r.Context(), x.caller.Tenant, func(v store.View) error {
+		names, err := readSlugs(v)
+		if err != nil {
+			return err
+		}
+		if f.meter != "" {
+			m, err := v.Meter(f.meter)
+			if err != nil {
+				return err
+			}
+			f.number = m.Number
+		}
+		b, next, err = scanEvents(v, &f, names, after, limit)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return x.answer(http.StatusOK, endList(b, q, next))
+}
+
+// scanEvents writes the matching rows as they pass. It looks for one more than fits the page, so that a full last page is
+// known to be the last.
+func scanEvents(v store.View, f *eventFilter, names slugs, after uint64, limit int) (b, next []byte, err error) {
+	b = append(make([]byte, 0, 4<<10), `{"items":[`...)
+	taken, lastTaken, more := 0, uint64(0), false
+	last, end, err := v.Rows(after, f.hint(), func(r *ledger.Row) bool {
+		if r.Event == nil || !f.wants(r.Event) {
+			return true
+		}
+		if taken == limit {
+			more = true
+			return false
+		}
+		if taken > 0 {
+			b = append(b, ',')
+		}
+		b = append(appendEvent(b, r, names), '}')
+		taken, lastTaken = taken+1, r.Seq
+		return true
+	})
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case more:
+		next = seqPlace(lastTaken)
+	case !end:
+		next = seqPlace(last)
+	}
+	return b, next, nil
+}
+
+// getEvent serves GET /v1/events/{id}.
+func getEvent(x *exchange) error {
+	if err := x.noQuery(); err != nil {
+		return err
+	}
+	var b []byte
+	err := x.s.options.Store.View(x.r.Context(), x.caller.Tenant, func(v store.View) error {
+		names, err := readSlugs(v)
+		if err != nil {
+			return err
+		}
+		row, corrections, err := v.Event(usage.KeyOfID(x.param))
+		if err != nil {
+			return err
+		}
+		b = append(appendEvent(nil, &row, names), `,"corrections":[`...)
+		for i := range corrections {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = append(appendEvent(b, &corrections[i], names), '}')
+		}
+		b = append(b, "]}\n"...)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return x.answer(http.StatusOK, b)
+}
+
+// appendEvent writes a row of the ledger, all but the closing brace.
+func appendEvent(b []byte, row *ledger.Row, names slugs) []byte {
+	r := row.Event
+	b = appendString(append(b, '{'), "id", r.Key.ID())
+	b = appendUint(b, "seq", row.Seq)
+	status := r.Status()
+	b = appendString(b, "status", status.String())
+	if status == usage.Adjusted && r.Over() {
+		b = appendBool(b, "overage", true)
+	}
+	b = appendPresent(b, "meter", r.Meter)
+	b = appendPresent(b, "type", r.Type)
+	b = appendString(b, "customer", r.Customer)
+	b = appendPresent(b, "resource", r.Resource)
+	b = appendMoment(b, "time", r.Time)
+	b = appendAmount(b, "quantity", r.Quantity)
+	b = appendName(b, "properties")
+	if r.Properties == "" {
+		b = append(b, "{}"...)
+	} else {
+		b = append(b, r.Properties...)
+	}
+	if r.Key.Space == usage.DerivedSpace {
+		b = appendPresent(b, "client_id", r.ID)
+	}
+	b = appendPresent(b, "corrects", r.Corrects)
+	b = appendPresent(b, "reason", r.Reason)
+	b = appendMoment(b, "received_at", row.At)
+	b = append(appendName(b, "outcomes"), '[')
+	for i := range r.Outcomes {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendOutcome(b, row, &r.Outcomes[i], names)
+	}
+	return append(b, ']')
+}
+
+// appendOutcome writes what the row did to one meter.
+func appendOutcome(b []byte, row *ledger.Row, o *usage.Outcome, names slugs) []byte {
+	b = appendString(append(b, '{'), "meter", names[o.Meter])
+	b = appendAmount(b, "value", o.Value)
+	a, adjusted := usage.LateAdjustment(row.Event, o, row.Seq, row.At)
+	switch {
+	case adjusted:
+		b = appendString(b, "status", usage.Adjusted.String())
+		if o.Overage {
+			b = appendBool(b, "overage", true)
+		}
+		b = append(appendName(b, "adjustment"), '{')
+		b = appendString(b, "id", a.ID)
+		b = appendAmount(b, "amount", a.Amount)
+		b = appendString(b, "reason", a.Reason)
+		b = append(b, '}')
+	case o.Overage:
+		b = appendString(b, "status", usage.Overage.String())
+	default:
+		b = appendString(b, "status", usage.Accepted.String())
+	}
+	return append(b, '}')
+}

@@ -1,0 +1,227 @@
+package httpapi
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tallystick/tallystick/internal/core/eventjson"
+	"github.com/tallystick/tallystick/internal/core/problem"
+	"github.com/tallystick/tallystick/internal/core/properties"
+	"github.com/tallystick/tallystick/internal/core/request"
+	"github.com/tallystick/tallystick/internal/core/usage"
+)
+
+// scratch is what a request of events needs only until it is answered. The body is not among it: events share its memory,
+// and a store may keep strings of theirs.
+type scratch struct {
+	events []usage.Event
+	answer []byte
+}
+
+var scratches = sync.Pool{New: func() any { return new(scratch) }}
+
+// maxKeptAnswer keeps one answer of many refusals from staying in memory for good.
+const maxKeptAnswer = 64 << 10
+
+// acceptEvents serves POST /v1/events.
+func acceptEvents(x *exchange) error {
+	if err := x.noQuery(); err != nil {
+		return err
+	}
+	key, err := x.requestKey(request.MaxKeyFacts)
+	if err != nil {
+		return err
+	}
+	decode, err := x.decoder()
+	if err != nil {
+		return err
+	}
+	body, err := x.readBody(maxEventsBody)
+	if err != nil {
+		return err
+	}
+	s, _ := scratches.Get().(*scratch)
+	batch, err := decode(body, s.events)
+	if err != nil {
+		return err
+	}
+	verdicts, err := x.s.options.Gate.Record(x.r.Context(), x.caller, batch.Events, key)
+	if err != nil {
+		// The scratch is left to the collector: after a context that ended early, a store may still be reading the events.
+		return err
+	}
+	if len(verdicts) != len(batch.Events) {
+		return fmt.Errorf("record %d events: %d verdicts", len(batch.Events), len(verdicts))
+	}
+	if batch.Single {
+		err = x.answerSingle(&batch.Events[0], &verdicts[0], s)
+	} else {
+		err = x.answerBatch(batch.Events, verdicts, s)
+	}
+	clear(batch.Events) // so that the pool does not keep bodies
+	s.events = batch.Events[:0]
+	if cap(s.answer) > maxKeptAnswer {
+		s.answer = nil
+	}
+	scratches.Put(s)
+	return err
+}
+
+// decoder chooses how to read the body.
+func (x *exchange) decoder() (func([]byte, []usage.Event) (eventjson.Batch, error), error) {
+	media, err := x.mediaType()
+	if err != nil {
+		return nil, err
+	}
+	switch media {
+	case "application/json":
+		return eventjson.Decode, nil
+	case "application/x-ndjson":
+		return eventjson.DecodeLines, nil
+	case "application/cloudevents+json":
+		return eventjson.DecodeCloudEvent, nil
+	case "application/cloudevents-batch+json":
+		return eventjson.DecodeCloudEvents, nil
+	}
+	return nil, problem.New(problem.UnsupportedMedia,
+		"Content-Type must be application/json, application/x-ndjson, application/cloudevents+json or application/cloudevents-batch+json, not %s", media)
+}
+
+// answerSingle answers the verdict on the one event of a request.
+func (x *exchange) answerSingle(e *usage.Event, v *usage.Verdict, s *scratch) error {
+	if v.Status == usage.Rejected || v.Status == usage.Conflict {
+		return refusal(v)
+	}
+	h := x.w.Header()
+	if v.Status == usage.Duplicate {
+		h["Tally-Dedup"] = one
+	}
+	if v.Overage || v.Status == usage.Overage {
+		h["Tally-Overage"] = yes
+	}
+	b := append(s.answer[:0], '{')
+	b = appendVerdict(b, e, v)
+	s.answer = append(b, '}', '\n')
+	return x.answer(http.StatusOK, s.answer)
+}
+
+// refusal is the verdict's problem. A store that refuses without saying why is at fault itself.
+func refusal(v *usage.Verdict) error {
+	if v.Problem == nil {
+		return fmt.Errorf("event is %s without a reason", v.Status)
+	}
+	return v.Problem
+}
+
+// answerBatch counts the verdicts and lists those that are not plain acceptances, or all if the caller prefers so.
+func (x *exchange) answerBatch(events []usage.Event, verdicts []usage.Verdict, s *scratch) error {
+	var n [usage.Rejected + 1]int
+	overage, quota, wait := 0, false, time.Duration(0)
+	for i := range verdicts {
+		v := &verdicts[i]
+		n[v.Status]++
+		if v.Overage || v.Status == usage.Overage {
+			overage++
+		}
+		if v.Problem != nil && v.Problem.Code == problem.QuotaExceeded {
+			quota, wait = true, max(wait, v.Problem.RetryAfter)
+		}
+	}
+	h := x.w.Header()
+	if overage > 0 {
+		h["Tally-Overage"] = yes
+	}
+	if quota {
+		// The longest wait: who comes back then finds room for all that was refused.
+		h["Tally-Quota-Exceeded"] = one
+		h["Retry-After"] = []string{retryAfter(wait)}
+	}
+	b := append(s.answer[:0], '{')
+	b = appendInt(b, "accepted", int64(n[usage.Accepted]+n[usage.Adjusted]+n[usage.Overage]))
+	b = appendInt(b, "duplicates", int64(n[usage.Duplicate]))
+	b = appendInt(b, "adjusted", int64(n[usage.Adjusted]))
+	b = appendInt(b, "overage", int64(overage))
+	b = appendInt(b, "conflicts", int64(n[usage.Conflict]))
+	b = appendInt(b, "rejected", int64(n[usage.Rejected]))
+	b = append(b, `,"results":[`...)
+	if all := x.prefersAll(); all || n[usage.Accepted] < len(verdicts) {
+		b = appendResults(b, events, verdicts, all)
+	}
+	s.answer = append(b, "]}\n"...)
+	return x.answer(http.StatusOK, s.answer)
+}
+
+func appendResults(b []byte, events []usage.Event, verdicts []usage.Verdict, all bool) []byte {
+	first := true
+	for i := range verdicts {
+		v := &verdicts[i]
+		if v.Status == usage.Accepted && !all {
+			continue
+		}
+		if !first {
+			b = append(b, ',')
+		}
+		first = false
+		b = append(b, `{"index":`...)
+		b = strconv.AppendInt(b, int64(i), 10)
+		b = append(b, ',')
+		b = appendVerdict(b, &events[i], v)
+		b = append(b, '}')
+	}
+	return b
+}
+
+// appendVerdict writes id, status, seq, and why not. An id that is too long to be one is not repeated.
+func appendVerdict(b []byte, e *usage.Event, v *usage.Verdict) []byte {
+	switch {
+	case v.Key.Space == usage.DerivedSpace:
+		b = append(b, `"id":"`...)
+		b = append(b, usage.DerivedPrefix...)
+		b = append(b, v.Key.Name...) // base64url
+		b = append(b, `",`...)
+	case v.Key.Name != "":
+		b = append(b, `"id":`...)
+		b = properties.AppendString(b, v.Key.Name)
+		b = append(b, ',')
+	case e.ID != "" && len(e.ID) <= usage.MaxID:
+		b = append(b, `"id":`...)
+		b = properties.AppendString(b, e.ID)
+		b = append(b, ',')
+	}
+	b = append(b, `"status":"`...)
+	b = append(b, v.Status.String()...)
+	b = append(b, '"')
+	if v.Seq != 0 {
+		b = append(b, `,"seq":`...)
+		b = strconv.AppendUint(b, v.Seq, 10)
+	}
+	if v.Status == usage.Adjusted && v.Overage {
+		b = append(b, `,"overage":true`...)
+	}
+	if p := v.Problem; p != nil {
+		b = append(b, `,"code":"`...)
+		b = append(b, p.Code...)
+		b = append(b, `","detail":`...)
+		b = appendText(b, p.Detail)
+		b = appendFields(b, p.Fields)
+	}
+	return b
+}
+
+// prefersAll reads Prefer: return=representation, alone or among others.
+func (x *exchange) prefersAll() bool {
+	for _, header := range x.r.Header["Prefer"] {
+		for one := range strings.SplitSeq(header, ",") {
+			preference, _, _ := strings.Cut(one, ";")
+			name, value, _ := strings.Cut(preference, "=")
+			if strings.EqualFold(strings.TrimSpace(name), "return") && strings.EqualFold(strings.Trim(value, " \t\""), "representation") {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,112 @@
+package httpapi
+
+import (
+	"encoding/binary"
+	"math"
+	"net/http"
+
+	"github.com/tallystick/tallystick/internal/core/calendar"
+	"github.com/tallystick/tallystick/internal/core/problem"
+	"github.com/tallystick/tallystick/internal/service/billing"
+)
+
+// listPeriods serves GET /v1/periods.
+func listPeriods(x *exchange) error {
+	q, err := x.query("limit", "cursor")
+	if err != nil {
+		return err
+	}
+	limit, err := q.limit()
+	if err != nil {
+		return err
+	}
+	from, err := q.fromMonth()
+	if err != nil {
+		return err
+	}
+	periods, err := x.s.options.Billing.Periods(x.r.Context(), x.caller.Tenant, from, limit+1)
+	if err != nil {
+		return err
+	}
+	var next []byte
+	if len(periods) > limit {
+		next = binary.AppendUvarint(nil, uint64(periods[limit].Month))
+		periods = periods[:limit]
+	}
+	return list(x, q, periods, next, appendPeriodItem)
+}
+
+// fromMonth reads the month that a cursor goes on from.
+func (q query) fromMonth() (calendar.Month, error) {
+	place, err := q.place()
+	if err != nil || place == nil {
+		return 0, err
+	}
+	month, n := binary.Uvarint(place)
+	if n <= 0 || n != len(place) || month > math.MaxInt32 {
+		return 0, errCursor
+	}
+	return calendar.Month(month), nil
+}
+
+// period reads the path's month: one that cannot be is not there.
+func (x *exchange) period() (calendar.Month, error) {
+	m, err := calendar.ParseMonth(x.param)
+	if err != nil {
+		return 0, problem.New(problem.NotFound, "no such period: %v", err)
+	}
+	return m, nil
+}
+
+// getPeriod serves GET /v1/periods/{period}.
+func getPeriod(x *exchange) error {
+	if err := x.noQuery(); err != nil {
+		return err
+	}
+	m, err := x.period()
+	if err != nil {
+		return err
+	}
+	p, err := x.s.options.Billing.Period(x.r.Context(), x.caller.Tenant, m)
+	if err != nil {
+		return err
+	}
+	return x.answer(http.StatusOK, appendPeriod(&p))
+}
+
+// closePeriod serves POST /v1/periods/{period}/close.
+func closePeriod(x *exchange) error {
+	m, err := x.period()
+	if err != nil {
+		return err
+	}
+	if err := x.noForm(); err != nil {
+		return err
+	}
+	p, err := x.s.options.Billing.ClosePeriod(x.r.Context(), x.caller.Actor(), x.caller.Tenant, m)
+	if err != nil {
+		return err
+	}
+	return x.answer(http.StatusOK, appendPeriod(&p))
+}
+
+// appendPeriod adds the seal, which a list does not have: it takes a read of every counter of the month.
+func appendPeriod(p *billing.Period) []byte {
+	b := appendPeriodItem(nil, p)
+	b = appendHash(b[:len(b)-1], "seal", p.Seal)
+	return append(b, '}', '\n')
+}
+
+func appendPeriodItem(b []byte, p *billing.Period) []byte {
+	b = appendString(append(b, '{'), "id", p.Month.String())
+	b = appendString(b, "period", p.Month.String())
+	b = appendString(b, "state", openOrClosed(p.Closed))
+	b = appendMomentIf(b, "closed_at", p.ClosedAt, p.Closed)
+	if p.Closed {
+		b = appendUint(b, "closed_seq", p.Seq)
+	} else {
+		b = appendNull(b, "closed_seq")
+	}
+	b = appendOptional(b, "closed_by", p.Actor)
+	return append(b, '}')
+}

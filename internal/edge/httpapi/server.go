@@ -1,0 +1,205 @@
+// Package httpapi is the HTTP edge: it turns requests into calls of the services and their answers into JSON, exactly as
+// api/openapi.yaml publishes it.
+//
+// It owns routes, bodies, cursors, headers and statuses. It never decides: who a caller is and what becomes of an event
+// is the gate's word, and every refusal is a problem whose status is looked up in one place. It logs neither keys nor bodies.
+package httpapi
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/tallystick/tallystick/internal/core/problem"
+	"github.com/tallystick/tallystick/internal/service/billing"
+	"github.com/tallystick/tallystick/internal/service/gate"
+	"github.com/tallystick/tallystick/internal/service/registry"
+	"github.com/tallystick/tallystick/internal/store"
+)
+
+// Defaults of Options.
+const (
+	DefaultBodyBudget        = 256 << 20
+	DefaultReadHeaderTimeout = 10 * time.Second
+	DefaultReadTimeout       = 30 * time.Second
+	DefaultWriteTimeout      = 60 * time.Second
+	DefaultIdleTimeout       = 2 * time.Minute
+	DefaultMaxHeaderBytes    = 32 << 10
+)
+
+// readyTimeout bounds the question whether the store can commit: a probe that hangs says less than one that fails.
+const readyTimeout = 2 * time.Second
+
+// Options is what a Server is made of. Store, Gate, Registry and Billing are required.
+type Options struct {
+	Store    store.Store
+	Gate     *gate.Gate
+	Registry *registry.Service
+	Billing  *billing.Service
+
+	Logger  *slog.Logger // default: nothing is logged
+	Metrics http.Handler // served at /metrics to the operator's key; default: 404
+	Version string       // told by /healthz
+
+	// BodyBudget bounds the bytes of all request bodies held at once; a request that finds none left is answered 503 busy.
+	// Default 256 MiB. The smallest budget that makes sense is one body of 16 MiB, and its compressed form.
+	BodyBudget int64
+
+	// Bounds of a connection, for HTTPServer. Zero takes the default: 10 s for the header, 30 s for header and body, 60 s to
+	// answer, 2 min between requests, 32 KiB of header.
+	ReadHeaderTimeout time.Duration
+	ReadTimeout       time.Duration
+	WriteTimeout      time.Duration
+	IdleTimeout       time.Duration
+	MaxHeaderBytes    int
+}
+
+// Server answers the HTTP API.
+type Server struct {
+	options  Options
+	log      *slog.Logger
+	table    []resource
+	budget   budget
+	idPrefix string
+	requests atomic.Uint64
+	draining atomic.Bool
+}
+
+// New makes a Server.
+func New(o Options) *Server {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	setDefault(&o.BodyBudget, DefaultBodyBudget)
+	setDefault(&o.ReadHeaderTimeout, DefaultReadHeaderTimeout)
+	setDefault(&o.ReadTimeout, DefaultReadTimeout)
+	setDefault(&o.WriteTimeout, DefaultWriteTimeout)
+	setDefault(&o.IdleTimeout, DefaultIdleTimeout)
+	setDefault(&o.MaxHeaderBytes, DefaultMaxHeaderBytes)
+	s := &Server{options: o, log: o.Logger, table: resources(), idPrefix: requestIDPrefix()}
+	s.budget.free.Store(o.BodyBudget)
+	return s
+}
+
+func setDefault[T int | int64 | time.Duration](field *T, value T) {
+	if *field == 0 {
+		*field = value
+	}
+}
+
+// requestIDPrefix keeps the ids of two processes apart in one log.
+func requestIDPrefix() string {
+	var random [5]byte
+	_, _ = rand.Read(random[:]) // never fails: crypto/rand ends the process instead
+	return "req_" + hex.EncodeToString(random[:]) + "_"
+}
+
+// HTTPServer makes the net/http server around s. The caller listens and shuts down.
+func (s *Server) HTTPServer(addr string) *http.Server {
+	return &http.Server{
+		Addr:              addr,
+		Handler:           s,
+		ReadHeaderTimeout: s.options.ReadHeaderTimeout,
+		ReadTimeout:       s.options.ReadTimeout,
+		WriteTimeout:      s.options.WriteTimeout,
+		IdleTimeout:       s.options.IdleTimeout,
+		MaxHeaderBytes:    s.options.MaxHeaderBytes,
+		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
+}
+
+// Drain makes /readyz say no, so that balancers look elsewhere before the listener closes. Requests are still answered.
+func (s *Server) Drain() { s.draining.Store(true) }
+
+// ServeHTTP answers one request.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	x := &exchange{s: s, w: w, r: r, began: time.Now()}
+	x.setRequestID()
+	defer x.end()
+	// The one hot route is told apart before any table is looked at.
+	if r.Method == http.MethodPost && r.URL.Path == eventsPath && r.URL.RawPath == "" {
+		x.finish(x.serve(postEvents))
+		return
+	}
+	x.finish(s.dispatch(x))
+}
+
+// exchange is one request and what was answered so far. It belongs to the goroutine that serves the request.
+type exchange struct {
+	s      *Server
+	w      http.ResponseWriter
+	r      *http.Request
+	began  time.Time
+	id     string
+	param  string // the path's variable segment, unescaped
+	caller gate.Caller
+	charge int64 // bytes taken from the budget
+	status int   // zero: nothing answered yet
+	err    error // what the answer says, for the log
+}
+
+func (x *exchange) setRequestID() {
+	buf := make([]byte, 0, 32)
+	buf = append(buf, x.s.idPrefix...)
+	buf = strconv.AppendUint(buf, x.s.requests.Add(1), 36)
+	x.id = string(buf)
+	x.w.Header()["Tally-Request-Id"] = []string{x.id}
+}
+
+// finish answers with the error, if there is one.
+func (x *exchange) finish(err error) {
+	if err != nil {
+		x.refuse(err)
+	}
+}
+
+// end gives back what the request held, turns a panic into a 500, and writes the log line.
+func (x *exchange) end() {
+	x.s.budget.give(x.charge)
+	if cause := recover(); cause != nil {
+		x.recovered(cause)
+	}
+	x.logLine()
+}
+
+// recovered answers a panic. An answer that has begun cannot be taken back: the connection is cut instead, so that the
+// caller does not take a torn answer for a whole one.
+func (x *exchange) recovered(cause any) {
+	if cause == http.ErrAbortHandler { //nolint:errorlint // a sentinel that is panicked with, never wrapped
+		panic(cause)
+	}
+	x.s.log.Error("panic while serving a request", "request_id", x.id, "method", x.r.Method, "path", x.r.URL.Path,
+		"panic", cause, "stack", string(debug.Stack()))
+	if x.status != 0 {
+		panic(http.ErrAbortHandler)
+	}
+	x.refuse(problem.New(problem.Internal, "an unexpected error; the server's log has it under this request_id"))
+}
+
+func (x *exchange) logLine() {
+	level := slog.LevelDebug
+	if x.status >= http.StatusInternalServerError && x.r.Context().Err() == nil {
+		level = slog.LevelWarn
+	}
+	ctx := context.Background()
+	if !x.s.log.Enabled(ctx, level) {
+		return
+	}
+	attrs := []slog.Attr{
+		slog.String("request_id", x.id), slog.String("method", x.r.Method), slog.String("path", x.r.URL.EscapedPath()),
+		slog.Int("status", x.status), slog.Duration("took", time.Since(x.began)),
+	}
+	if x.caller.KeyID != "" {
+		attrs = append(attrs, slog.String("tenant", x.caller.Tenant), slog.String("api_key_id", x.caller.KeyID))
+	}
+	if x.err != nil {
+		attrs = append(attrs, slog.String("error", x.err.Error()))
+	}
+	x.s.log.LogAttrs(ctx, level, "request", attrs...)
+}

@@ -1,0 +1,126 @@
+package billing
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+
+	"github.com/tallystick/tallystick/internal/core/audit"
+	"github.com/tallystick/tallystick/internal/core/calendar"
+	"github.com/tallystick/tallystick/internal/core/ledger"
+	"github.com/tallystick/tallystick/internal/core/meter"
+	"github.com/tallystick/tallystick/internal/core/problem"
+	"github.com/tallystick/tallystick/internal/core/usage"
+	"github.com/tallystick/tallystick/internal/store"
+)
+
+const periodEntity = "period"
+
+// Period is a month of a tenant's. The seal, a hash over all totals at the close, is there when one closed period is asked
+// for; it is taken anew each time, because it must never differ.
+type Period struct {
+	usage.Period
+	Seal *[sha256.Size]byte
+}
+
+// ClosePeriod fixes a month's totals: what comes later is an adjustment. The current month may be closed, a later one not;
+// closing a closed one changes nothing. Errors: NotFound, Invalid (it has not begun), TenantClosed.
+func (s *Service) ClosePeriod(ctx context.Context, actor, tenantID string, m calendar.Month) (Period, error) {
+	err := s.update(ctx, tenantID, func(tx store.Tx) error {
+		if m.Start() > tx.Now() {
+			return problem.At("period", "%s has not begun: a period can be closed once it has", m)
+		}
+		p, err := tx.Period(m)
+		if err != nil {
+			return fmt.Errorf("read period %s: %w", m, err)
+		}
+		if p.Closed {
+			return nil
+		}
+		payload := struct {
+			Period string `json:"period"`
+		}{m.String()}
+		_, err = appendTold(tx, actor, audit.Of(periodEntity, "closed", m.String()), payload, ledger.State{Close: &usage.Period{Month: m, Actor: actor}})
+		return err
+	})
+	if err != nil {
+		return Period{}, err
+	}
+	// The seal reads every counter of the month. Here that holds up nobody's commit, and a close that is repeated because this
+	// read failed finds the period closed.
+	return s.Period(ctx, tenantID, m)
+}
+
+// Period returns one month, with its seal when it is closed. A month that nothing happened in is open. Errors: NotFound (tenant).
+func (s *Service) Period(ctx context.Context, tenantID string, m calendar.Month) (Period, error) {
+	var out Period
+	err := s.view(ctx, tenantID, func(v store.View) error {
+		p, err := v.Period(m)
+		if err != nil {
+			return fmt.Errorf("read period %s: %w", m, err)
+		}
+		out = Period{Period: p}
+		if !p.Closed {
+			return nil
+		}
+		out.Seal, err = seal(v, &p)
+		return err
+	})
+	if err != nil {
+		return Period{}, err
+	}
+	return out, nil
+}
+
+// Periods lists the months that have counters or were closed, from the given one on, without their seals. Errors: NotFound.
+func (s *Service) Periods(ctx context.Context, tenantID string, from calendar.Month, limit int) ([]Period, error) {
+	var out []Period
+	err := s.view(ctx, tenantID, func(v store.View) error {
+		list, err := v.Periods(from, limit)
+		for _, p := range list {
+			out = append(out, Period{Period: p})
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// seal hashes the totals at the close. Counters whose total was zero then are left out: one that only came into being
+// afterwards cannot be told from them, and the seal must not change when it does.
+func seal(v store.View, p *usage.Period) (*[sha256.Size]byte, error) {
+	meters, err := allMeters(v)
+	if err != nil {
+		return nil, err
+	}
+	aggregations := make(map[string]meter.Aggregation, len(meters))
+	for i := range meters {
+		aggregations[meters[i].Slug] = meters[i].Aggregation
+	}
+	h := ledger.NewSeal(p.Month, p.Seq)
+	var bad error
+	err = v.Counters(store.CounterPlace{Month: p.Month}, func(at store.CounterPlace, c *usage.Counter) bool {
+		if at.Month != p.Month {
+			return false
+		}
+		a, known := aggregations[at.Meter]
+		if !known {
+			bad = fmt.Errorf("a counter names meter %s, which the ledger does not have", at.Meter)
+			return false
+		}
+		if sealed := c.SealedTotal(a); !sealed.IsZero() {
+			h.Add(at.Meter, at.Customer, sealed)
+		}
+		return true
+	})
+	if err == nil {
+		err = bad
+	}
+	if err != nil {
+		return nil, fmt.Errorf("seal period %s: %w", p.Month, err)
+	}
+	sum := h.Sum()
+	return &sum, nil
+}

@@ -1,0 +1,176 @@
+package registry
+
+import (
+	"bytes"
+	"context"
+	"slices"
+
+	"github.com/tallystick/tallystick/internal/core/audit"
+	"github.com/tallystick/tallystick/internal/core/calendar"
+	"github.com/tallystick/tallystick/internal/core/ledger"
+	"github.com/tallystick/tallystick/internal/core/problem"
+	"github.com/tallystick/tallystick/internal/core/tenant"
+	"github.com/tallystick/tallystick/internal/store"
+)
+
+const tenantEntity = "tenant"
+
+// TenantPatch holds what shall change; nil fields stay as they are.
+type TenantPatch struct {
+	Name           *string
+	AllowedOrigins *[]string
+}
+
+// CreateTenant makes a tenant and its first key, which has the admin scope, and returns the key's token: it cannot be had
+// again. Of t, the id and the details count. Errors: Invalid, Exists.
+func (s *Service) CreateTenant(ctx context.Context, actor string, t tenant.Tenant) (tenant.Tenant, string, error) {
+	if p := t.Check(); p != nil {
+		return tenant.Tenant{}, "", p
+	}
+	made, token, err := s.found(ctx, caller(actor), tenant.Tenant{ID: t.ID, Name: t.Name, AllowedOrigins: t.AllowedOrigins})
+	if err != nil {
+		return tenant.Tenant{}, "", err
+	}
+	return shown(made), token, nil
+}
+
+// found brings a tenant into being together with its first key: a tenant that nobody can speak for never exists.
+func (s *Service) found(ctx context.Context, by author, t tenant.Tenant) (tenant.Tenant, string, error) {
+	if err := s.draw(t.Salt[:]); err != nil {
+		return tenant.Tenant{}, "", err
+	}
+	key, token, err := s.newKey(t.ID, tenant.APIKey{Name: "first key", Scopes: tenant.Admin})
+	if err != nil {
+		return tenant.Tenant{}, "", err
+	}
+	err = s.store.Update(ctx, t.ID, func(tx store.Tx) error {
+		_, err := tx.Tenant()
+		if err == nil {
+			return problem.New(problem.Exists, "tenant %s exists: choose another id", t.ID)
+		}
+		if !problem.Is(err, problem.NotFound) {
+			return err
+		}
+		t.CreatedAt, key.CreatedAt = tx.Now(), tx.Now()
+		if err := by.appendTenant(tx, "created", &t); err != nil {
+			return err
+		}
+		return by.appendKey(tx, "created", &key)
+	})
+	return t, token, err
+}
+
+// OperatorKey makes the operator's key on the deployment's first start and returns its token. Later it returns created
+// as false and no token.
+func (s *Service) OperatorKey(ctx context.Context) (token string, created bool, err error) {
+	_, token, err = s.found(ctx, author{audit.SourceSystem, audit.SourceSystem}, tenant.Tenant{ID: tenant.Operator, Name: "Operator"})
+	if problem.Is(err, problem.Exists) {
+		return "", false, nil
+	}
+	if err != nil {
+		return "", false, err
+	}
+	return token, true, nil
+}
+
+// Tenant returns one tenant. Errors: NotFound.
+func (s *Service) Tenant(ctx context.Context, id string) (tenant.Tenant, error) {
+	var t tenant.Tenant
+	err := s.view(ctx, id, func(v store.View) (err error) {
+		t, err = v.Tenant()
+		return err
+	})
+	if err != nil {
+		return tenant.Tenant{}, err
+	}
+	return shown(t), nil
+}
+
+// Tenants lists tenants by id, after the given one; the operator's own is not among them.
+func (s *Service) Tenants(ctx context.Context, after string, limit int) ([]tenant.Tenant, error) {
+	list, err := s.store.Tenants(ctx, after, limit)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]tenant.Tenant, len(list))
+	for i := range list {
+		out[i] = shown(list[i])
+	}
+	return out, nil
+}
+
+// UpdateTenant changes a tenant's details. A patch that changes nothing leaves no row. Errors: NotFound, Invalid,
+// TenantClosed.
+func (s *Service) UpdateTenant(ctx context.Context, actor, id string, p TenantPatch) (tenant.Tenant, error) {
+	var after tenant.Tenant
+	err := s.update(ctx, id, func(tx store.Tx, before tenant.Tenant) error {
+		after = before
+		if p.Name != nil {
+			after.Name = *p.Name
+		}
+		if p.AllowedOrigins != nil {
+			after.AllowedOrigins = slices.Clone(*p.AllowedOrigins)
+		}
+		if p := after.CheckDetails(); p != nil {
+			return p
+		}
+		if same(ledger.State{Tenant: &before}, ledger.State{Tenant: &after}) {
+			return nil
+		}
+		return caller(actor).appendTenant(tx, "updated", &after)
+	})
+	if err != nil {
+		return tenant.Tenant{}, err
+	}
+	return shown(after), nil
+}
+
+// CloseTenant makes a tenant refuse writes from now on; its ledger stays readable. Closing it again changes nothing.
+// Errors: NotFound.
+func (s *Service) CloseTenant(ctx context.Context, actor, id string) (tenant.Tenant, error) {
+	if p := reachable(id); p != nil {
+		return tenant.Tenant{}, p
+	}
+	var t tenant.Tenant
+	err := s.store.Update(ctx, id, func(tx store.Tx) (err error) {
+		if t, err = tx.Tenant(); err != nil || t.Closed {
+			return err
+		}
+		t.Closed, t.ClosedAt = true, tx.Now()
+		return caller(actor).appendTenant(tx, "closed", &t)
+	})
+	if err != nil {
+		return tenant.Tenant{}, err
+	}
+	return shown(t), nil
+}
+
+// tenantPayload is what an audit event tells of a tenant.
+type tenantPayload struct {
+	ID             string   `json:"id"`
+	Name           string   `json:"name"`
+	AllowedOrigins []string `json:"allowed_origins,omitempty"`
+	ClosedAt       string   `json:"closed_at,omitempty"`
+}
+
+func (a author) appendTenant(tx store.Tx, action string, t *tenant.Tenant) error {
+	payload := tenantPayload{t.ID, t.Name, t.AllowedOrigins, moment(t.ClosedAt)}
+	return a.append(tx, audit.Of(tenantEntity, action, t.ID), payload, ledger.State{Tenant: t})
+}
+
+// shown is a tenant without its salt.
+func shown(t tenant.Tenant) tenant.Tenant {
+	t.Salt = [32]byte{}
+	return t
+}
+
+// same reports whether two states would be kept alike, so that a change without a difference leaves no row.
+func same(a, b ledger.State) bool { return bytes.Equal(a.Encode(), b.Encode()) }
+
+// moment is a time for a person; the zero moment is absent.
+func moment(m calendar.Micros) string {
+	if m == 0 {
+		return ""
+	}
+	return m.String()
+}

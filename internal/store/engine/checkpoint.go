@@ -1,0 +1,150 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/tallystick/tallystick/internal/store/engine/journal"
+	"github.com/tallystick/tallystick/internal/store/engine/keyindex"
+	"github.com/tallystick/tallystick/internal/store/engine/state"
+)
+
+// A checkpoint carries the state to where the journal is, so that a start replays little. The decider begins one between two
+// groups, when nothing is on its way to the disk: position, chains and counters then belong together. Writing it is the
+// checkpointer's business, beside the committer.
+
+// maxNotes starts a checkpoint.
+const maxNotes = 100_000
+
+// minFree is what must be free on the disk before a checkpoint is tried: it rewrites only derived files, and must not take the
+// last of the space that the journal needs. Pebble ends the process when it cannot write its manifest.
+const minFree = 256 << 20
+
+type checkpoint struct {
+	epoch uint64
+	at    journal.Position
+	heads []state.Head
+	books []*book
+}
+
+func mark(p journal.Position) keyindex.Mark {
+	return keyindex.Mark{Segment: p.Segment, Offset: p.Offset}
+}
+
+// maybeCheckpoint runs in the decider, after it handed a group over.
+func (e *Engine) maybeCheckpoint() {
+	full := e.index.Full()
+	due := e.checkpointDue(e.journal.Size())
+	if !full && !due {
+		return
+	}
+	e.drain()
+	if e.failure.Load() != nil {
+		return
+	}
+	end := e.journal.End()
+	if full {
+		e.freezeIndex(end)
+	}
+	if due {
+		e.saving.Store(true)
+		e.savedAt = e.journal.Size()
+		e.checkpoints <- e.freeze(end)
+	}
+}
+
+func (e *Engine) freezeIndex(end journal.Position) {
+	e.mu.Lock()
+	e.index.Freeze(mark(end))
+	e.mu.Unlock()
+	e.index.Durable(mark(end))
+}
+
+func (e *Engine) checkpointDue(size int64) bool {
+	if e.saving.Load() {
+		return false
+	}
+	due := size-e.savedAt >= e.options.CheckpointBytes || len(e.cells.dirty) >= maxDirty || e.notes[0].size() >= maxNotes
+	return due && e.hasRoom()
+}
+
+func (e *Engine) hasRoom() bool {
+	usage, err := e.options.FS.GetDiskUsage(e.options.Dir)
+	return err != nil || usage.AvailBytes >= minFree
+}
+
+// freeze takes what the checkpoint shall save. Everything decided is durable.
+func (e *Engine) freeze(end journal.Position) *checkpoint {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	c := &checkpoint{epoch: e.cells.freeze(), at: end}
+	e.notes[0], e.notes[1] = newNotes(), e.notes[0]
+	for b := range e.notes[1].heads {
+		c.books = append(c.books, b)
+		c.heads = append(c.heads, state.Head{Number: b.number, ID: b.id, Head: b.published.Load().head})
+	}
+	return c
+}
+
+func (e *Engine) checkpointLoop() {
+	for c := range e.checkpoints {
+		if err := e.save(c); err != nil {
+			if e.failure.CompareAndSwap(nil, &failure{err}) {
+				close(e.failed)
+			}
+			e.fatal(err)
+			return
+		}
+		e.saving.Store(false)
+	}
+}
+
+// cellsAtOnce is how many counters are encoded before the decider gets its turn again.
+const cellsAtOnce = 512
+
+// save writes a checkpoint and then forgets what it saved.
+func (e *Engine) save(c *checkpoint) error {
+	batch := e.state.Begin()
+	for rest := e.cells.saving; len(rest) > 0; {
+		n := min(cellsAtOnce, len(rest))
+		e.mu.RLock()
+		for _, cell := range rest[:n] {
+			batch.SetCounter(cell.book.number, cell.place(), e.cells.value(cell))
+		}
+		e.mu.RUnlock()
+		rest = rest[n:]
+	}
+	e.notes[1].save(batch)
+	dropped := make([]int, len(c.books))
+	for i, b := range c.books {
+		batch.SetHead(c.heads[i])
+		places := b.placesBefore(c.at)
+		for j := range places {
+			batch.SetSection(b.number, &places[j])
+		}
+		dropped[i] = len(places)
+	}
+	if err := e.state.Commit(batch, e.id, c.at); err != nil {
+		return fmt.Errorf("checkpoint of the state: %w: nothing acknowledged is lost; the next start replays the journal", err)
+	}
+	e.mu.Lock()
+	e.cells.finish(c.epoch)
+	e.notes[1] = newNotes()
+	e.mu.Unlock()
+	for i, b := range c.books {
+		b.dropPlaces(dropped[i])
+	}
+	e.metrics.checkpoints.Inc()
+	return nil
+}
+
+// lastCheckpoint leaves state and index exactly as far as the journal. The committer has stopped.
+func (e *Engine) lastCheckpoint() error {
+	if !e.hasRoom() {
+		return nil
+	}
+	end := e.journal.End()
+	e.freezeIndex(end)
+	err := e.save(e.freeze(end))
+	return errors.Join(err, e.index.Flush())
+}

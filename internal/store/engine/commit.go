@@ -1,0 +1,389 @@
+package engine
+
+import (
+	"errors"
+	"time"
+
+	"github.com/tallystick/tallystick/internal/core/ledger"
+	"github.com/tallystick/tallystick/internal/core/problem"
+	"github.com/tallystick/tallystick/internal/core/usage"
+	"github.com/tallystick/tallystick/internal/store/engine/journal"
+	"github.com/tallystick/tallystick/internal/store/engine/keyindex"
+)
+
+// # How the committer works
+//
+// Everything that changes a ledger passes through one committer, so there is one order and no two facts race. It is two
+// goroutines in a line:
+//
+//	Record, Update ─▶ queue ─▶ decider ─▶ writer ─▶ answers
+//	  (prepare)                 judges     encodes, writes, syncs, hashes the chain
+//
+// The decider takes what already waits, never lingering for more, and judges it fact by fact against the state in memory,
+// which it changes at once. While the writer is busy with one group the decider fills the next; it hands it over when the
+// writer is free. So a group is as large as what arrived during one sync, and a lone caller waits for one sync only.
+//
+// Invariants:
+//
+//  1. A group is written only after the group before it was synced. Its facts may have been judged on that group's: had
+//     the earlier one been lost and the later one kept, a duplicate would stand without its original.
+//  2. Nobody learns of anything before it is durable. Verdicts are answered when their group is, also those that added no row:
+//     the row that makes a fact a duplicate may be in the group before. Readers that see a change wait for its group.
+//  3. After deciding, nothing may fail. Space is reserved in the journal before a fact is judged; if it is not there the
+//     call is refused with nothing changed. A write or sync that fails all the same ends the process: memory then holds
+//     decisions that the disk does not, and only a restart makes them one again.
+//  4. The state in memory belongs to the decider. It changes under Engine.mu, held for one call's facts at a time, so that
+//     readers get in between. The writer never takes Engine.mu: the decider may wait for it while holding it (drain).
+//
+// Rejected: deciding in parallel for different tenants. Judging is a quarter of the work of a fact, the rest happens before
+// and after; a second decider gains nothing on two cores and makes every invariant above harder.
+
+// decideLoop runs until the queue is closed and empty.
+func (e *Engine) decideLoop() {
+	defer close(e.checkpoints)
+	defer close(e.toWrite)
+	g := newGroup()
+	for {
+		if w := e.nextFor(g); w != nil {
+			e.admit(g, w)
+			continue
+		}
+		if len(g.works) == 0 {
+			if e.queue.isClosed() && e.queue.waiting() == 0 {
+				return
+			}
+			<-e.queue.wake
+			continue
+		}
+		if !e.groupFull(g) {
+			select {
+			case <-e.idle:
+			case <-e.queue.wake:
+				continue
+			}
+		} else {
+			<-e.idle
+		}
+		e.seal(g)
+		e.toWrite <- g
+		g = newGroup()
+		e.maybeCheckpoint()
+	}
+}
+
+func (e *Engine) groupFull(g *group) bool {
+	return g.facts >= maxGroupFacts || g.bound >= e.maxGroup
+}
+
+func (e *Engine) nextFor(g *group) *work {
+	if e.groupFull(g) {
+		return nil
+	}
+	return e.queue.take()
+}
+
+// admit judges one call's facts into the group, or refuses the call whole.
+func (e *Engine) admit(g *group, w *work) {
+	start := time.Now()
+	g.works = append(g.works, w)
+	g.facts += w.cost()
+	if err := e.canDecide(g, w.bound); err != nil {
+		w.err = err
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if w.update != nil {
+		e.decideUpdate(g, w)
+	} else {
+		g.bound += w.bound
+		e.decideFacts(g, w)
+	}
+	e.metrics.decide.Observe(time.Since(start).Seconds())
+}
+
+// canDecide refuses before anything is judged when the group could not be written, or when what is derived falls too far behind.
+func (e *Engine) canDecide(g *group, bound int) error {
+	if err := e.journal.Reserve(e.inFlight() + maxSectionOverhead*(len(g.sections)+1) + g.bound + bound); err != nil {
+		return refuseSpace(err)
+	}
+	if e.index.Backlog() > maxIndexBacklog || len(e.cells.dirty) > 2*maxDirty {
+		return problem.New(problem.Busy, "the indexes on disk are behind: try again, and look at the disk if this goes on").Retry(time.Second)
+	}
+	return nil
+}
+
+// maxIndexBacklog bounds the memory tables that wait for the disk; 45 MB each.
+const maxIndexBacklog = 4
+
+func refuseSpace(err error) error {
+	if errors.Is(err, journal.ErrTooLarge) {
+		return problem.Wrap(problem.TooLarge, err, "the batch does not fit one commit: send smaller ones")
+	}
+	return problem.Wrap(problem.Unavailable, err, "no space for the journal: nothing was recorded; free space on the data disk and try again").Retry(5 * time.Second)
+}
+
+// decideFacts judges a batch in order. Engine.mu is held.
+func (e *Engine) decideFacts(g *group, w *work) {
+	b := w.book
+	if b.config.tenant.Closed {
+		w.err = problem.New(problem.TenantClosed, "tenant %s is closed: it refuses writes", b.id)
+		return
+	}
+	if w.catalog != b.config.catalog {
+		if w.err = e.prepareAgain(g, w); w.err != nil {
+			return
+		}
+	}
+	s := g.sectionFor(e, b)
+	h := &e.judging
+	*h = history{e: e, b: b, at: w.epoch, hash: h.hash}
+	for i := range w.facts {
+		f := &w.facts[i]
+		h.fact = f
+		row := s.slot()
+		v := usage.Judge(h, &f.Fact, s.first+uint64(len(s.rows)), s.at, row)
+		w.verdicts[i] = v
+		switch v.Status {
+		case usage.Accepted, usage.Adjusted, usage.Overage:
+			s.keep(row)
+			e.index.Insert(keyindex.Entry{Hash: f.hash, Check: f.check, Seq: v.Seq})
+			if err := e.chain(s, h, row); err != nil {
+				panic(err) // the cells were brought into memory by judging
+			}
+		}
+	}
+	e.touched(g, s)
+}
+
+// prepareAgain judges the batch's shape by the meters as they are now: they changed while it waited. Engine.mu is held.
+func (e *Engine) prepareAgain(g *group, w *work) error {
+	g.bound -= w.bound
+	if err := e.prepareWith(w, e.scratch(), w.book.config.catalog); err != nil {
+		return err
+	}
+	if err := e.canDecide(g, w.bound); err != nil {
+		return err
+	}
+	g.bound += w.bound
+	return nil
+}
+
+// touched notes that the group changed the section's book. Engine.mu is held.
+func (e *Engine) touched(g *group, s *sectionBuild) {
+	if len(s.rows) == 0 {
+		return
+	}
+	b := s.book
+	b.seq = s.first + uint64(len(s.rows)) - 1
+	b.clock = s.at
+	b.undurable = g
+	e.notes[0].heads[b] = struct{}{}
+}
+
+// chain links a kept row's outcomes to the sections that touched their counters before.
+func (e *Engine) chain(s *sectionBuild, h *history, row *usage.Row) error {
+	for i := range row.Outcomes {
+		c := h.last
+		if len(row.Outcomes) > 1 {
+			var err error
+			if c, err = e.cell(s.book, usage.CounterID{Meter: row.Outcomes[i].Meter, Customer: row.Customer, Month: row.Month()}, hashCustomer(row.Customer)); err != nil {
+				return err
+			}
+		}
+		s.links = append(s.links, c.link(s.first))
+		e.use(s.book, row.Outcomes[i].Meter)
+	}
+	if row.IsCorrection() {
+		e.noteCorrection(s.book, row, s.rows[len(s.rows)-1].Seq)
+	}
+	return nil
+}
+
+// link moves the cell on to a section and tells where it was before.
+func (c *cell) link(first uint64) link {
+	if c.Section == first {
+		return linkSame
+	}
+	c.prev, c.Section = c.Section, first
+	return linkTo(first, c.prev)
+}
+
+// seal ends the group: sections without rows vanish, and the next group makes its own.
+func (e *Engine) seal(g *group) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	kept := g.sections[:0]
+	for _, s := range g.sections {
+		s.book.section = nil
+		if len(s.rows) == 0 {
+			s.release()
+			continue
+		}
+		s.config = s.book.config
+		s.place.Rows = len(s.rows)
+		kept = append(kept, s)
+	}
+	g.sections = kept
+	e.flight.Store(int64(g.bound + maxSectionOverhead*len(g.sections)))
+}
+
+func (e *Engine) inFlight() int { return int(e.flight.Load()) }
+
+// writeLoop writes one group after the other.
+func (e *Engine) writeLoop() {
+	defer close(e.toAnswer)
+	for g := range e.toWrite {
+		if len(g.sections) > 0 && !e.write(g) {
+			e.abandon(g)
+			return
+		}
+		e.flight.Store(0)
+		close(g.done)
+		e.toAnswer <- g
+		e.idle <- struct{}{}
+	}
+}
+
+// write makes the group durable. It reports false when that failed, which ends the engine.
+func (e *Engine) write(g *group) bool {
+	start := time.Now()
+	w := &e.writer
+	buf := append(w.buf[:0], make([]byte, journal.HeaderSize)...)
+	buf = append(buf, recordVersion)
+	for _, s := range g.sections {
+		s.place.Offset = uint32(len(buf) - journal.HeaderSize)
+		buf = w.section(buf, &s.section)
+	}
+	w.buf = buf
+	e.metrics.encode.Observe(time.Since(start).Seconds())
+	position, _, err := e.journal.AppendRecord(buf)
+	if err != nil {
+		return e.fail(err)
+	}
+	synced := make(chan error, 1)
+	go func() {
+		begin := time.Now()
+		err := e.journal.Sync()
+		e.metrics.sync.Observe(time.Since(begin).Seconds())
+		synced <- err
+	}()
+	heads := e.hash(g)
+	if err := <-synced; err != nil {
+		return e.fail(err)
+	}
+	for i, s := range g.sections {
+		s.place.Position = position
+		s.book.addPlace(s.place)
+		s.book.published.Store(heads[i])
+	}
+	e.publishBooks(g)
+	e.metrics.group(g, len(buf))
+	return true
+}
+
+// hash advances the chains while the disk syncs.
+func (e *Engine) hash(g *group) []*published {
+	out := make([]*published, len(g.sections))
+	for i, s := range g.sections {
+		last := s.book.published.Load().head
+		last.Chain = e.hasher.Next(last.Chain, s.rows)
+		last.Seq, last.Clock = s.first+uint64(len(s.rows))-1, s.at
+		out[i] = &published{head: last, config: s.config}
+	}
+	return out
+}
+
+// publishBooks lets everyone find the tenants that the group created.
+func (e *Engine) publishBooks(g *group) {
+	for _, s := range g.sections {
+		if s.first == 1 {
+			e.books.Store(s.book.id, s.book)
+		}
+	}
+}
+
+// answerLoop wakes the callers, so that the writer need not.
+func (e *Engine) answerLoop() {
+	for g := range e.toAnswer {
+		for _, w := range g.works {
+			close(w.done)
+		}
+		for _, s := range g.sections {
+			s.release()
+		}
+	}
+}
+
+// drain waits until nothing is on its way to the disk. Only the decider calls it.
+func (e *Engine) drain() {
+	select {
+	case <-e.idle:
+		e.idle <- struct{}{}
+	case <-e.failed:
+		// Nothing will be idle again; what was asked for cannot be answered either way.
+	}
+}
+
+// fail ends the engine: what memory holds is no longer what the disk holds.
+func (e *Engine) fail(err error) bool {
+	e.failure.Store(&failure{err})
+	close(e.failed)
+	e.fatal(err)
+	return false
+}
+
+// abandon answers those who wait that their fate is unknown, now and from now on.
+func (e *Engine) abandon(g *group) {
+	e.queue.close()
+	for {
+		for _, w := range g.works {
+			w.err = e.errFailed()
+			close(w.done)
+		}
+		e.idle <- struct{}{}
+		var ok bool
+		if g, ok = <-e.toWrite; !ok {
+			return
+		}
+	}
+}
+
+func (e *Engine) errFailed() error {
+	return problem.Wrap(problem.Unavailable, e.failure.Load().err, "the journal failed: whether this was recorded is unknown; send it again after the restart").Retry(5 * time.Second)
+}
+
+// batchBound is the largest encoding of a batch.
+func batchBound(facts []prepared) int {
+	n := 0
+	for i := range facts {
+		f := &facts[i]
+		if f.Refusal != nil {
+			continue
+		}
+		v := f.Event
+		n += maxRowOverhead + len(f.Key.Name) + len(v.ID) + len(v.Type) + len(v.Customer) + len(v.Resource) + len(v.Properties) + len(v.Corrects) + len(v.Reason)
+		if v.Corrects != "" {
+			n += maxInherited
+		}
+		feeds := f.Feeds()
+		n += maxOutcome * len(feeds)
+		for j := range feeds {
+			n += len(feeds[j].Member)
+		}
+	}
+	return n
+}
+
+// maxInherited bounds what a correction takes from its target: customer, resource and a member of a unique meter.
+const maxInherited = 2*usage.MaxName + usage.MaxProperties + 16
+
+// changeBound is the largest encoding of change rows.
+func changeBound(rows []ledger.Row) int {
+	n := 0
+	for i := range rows {
+		c := rows[i].Change
+		n += 1 + 7*5 + len(c.Type) + len(c.Source) + len(c.Actor) + len(c.EntityType) + len(c.EntityID) + len(c.Payload) + len(c.State)
+	}
+	return n
+}

@@ -1,0 +1,295 @@
+// Package engine is the embedded store: a journal that is the only truth, and everything else derived from it. It owns the data
+// directory of one process: the committer that orders and decides, the journal (journal/), the index of keys (keyindex/) and
+// the state of counters and tenants (state/). It never guesses: what it cannot read it names, and what it has not made
+// durable it does not answer.
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tallystick/tallystick/internal/core/calendar"
+	"github.com/tallystick/tallystick/internal/core/ledger"
+	"github.com/tallystick/tallystick/internal/core/problem"
+	"github.com/tallystick/tallystick/internal/core/tenant"
+	"github.com/tallystick/tallystick/internal/core/usage"
+	"github.com/tallystick/tallystick/internal/store"
+	"github.com/tallystick/tallystick/internal/store/engine/journal"
+	"github.com/tallystick/tallystick/internal/store/engine/keyindex"
+	"github.com/tallystick/tallystick/internal/store/engine/state"
+)
+
+// Options of an engine. Only Dir is required.
+type Options struct {
+	// Dir is the data directory; it is made when absent. One process may have it open.
+	Dir string
+	// FS holds the files. Default: the operating system's.
+	FS vfs.FS
+	// Now is the clock. Default: time.Now.
+	Now func() time.Time
+	// Fatal is told of a failure after which the process must end: a write or sync that failed. It should not
+	// return; if it does, the engine refuses everything from then on. Default: panic.
+	Fatal func(error)
+	// Metrics takes the engine's figures. Default: none.
+	Metrics prometheus.Registerer
+	// SegmentBytes is the length of a journal segment. Default 64 MiB.
+	SegmentBytes uint32
+	// IndexEntries is how many keys the index gathers in memory before it writes them. Default: the index's own.
+	IndexEntries int
+	// CheckpointBytes is how much journal a start may have to replay. Default 64 MiB.
+	CheckpointBytes int64
+	// Progress is told how far replaying the journal has come, in bytes. Default: nobody is.
+	Progress func(done, total int64)
+}
+
+// Engine implements store.Store.
+type Engine struct {
+	now     func() time.Time
+	fatal   func(error)
+	options Options
+	id      [16]byte
+	lock    interface{ Close() error }
+	journal *journal.Journal
+	index   *keyindex.Index
+	state   *state.State
+	metrics *metrics
+
+	// mu guards all that is decided: cells, notes, the decided half of every book, byID, and the index's memory tables.
+	// The decider writes it, readers read it, the checkpointer ends checkpoints under it.
+	mu         sync.RWMutex
+	cells      *cells
+	notes      [2]*notes // being written down; being saved
+	byID       map[string]*book
+	nextNumber uint32
+	byNumber   []*book // filled while replaying
+	replayer   decoder
+
+	books sync.Map // id → *book, durable ones
+	queue *queue
+	lobby fifo // of updates for tenants that do not exist yet; guarded by queue.mu
+	pool  sync.Pool
+
+	// The committer.
+	maxGroup int
+	judging  history      // the decider's
+	writer   recordWriter // the writer's
+	hasher   ledger.Hasher
+	flight   atomic.Int64 // bound of the group being written
+	toWrite  chan *group
+	toAnswer chan *group
+	idle     chan struct{} // holds a token while the writer has nothing
+	failed   chan struct{} // closed by the first failure
+	failure  atomic.Pointer[failure]
+
+	// The checkpointer.
+	checkpoints chan *checkpoint
+	saving      atomic.Bool
+	savedAt     int64 // journal size at the last checkpoint; the decider's
+
+	running sync.WaitGroup
+	closing sync.Once
+	closed  atomic.Bool
+}
+
+type failure struct{ err error }
+
+var _ store.Store = (*Engine)(nil)
+
+// Open opens the data directory, replays what the derived files do not reflect yet, and starts the committer.
+func Open(o Options) (*Engine, error) {
+	e, err := open(&o)
+	if err != nil {
+		return nil, err
+	}
+	if err := e.recover(); err != nil {
+		return nil, errors.Join(err, e.release())
+	}
+	e.start()
+	return e, nil
+}
+
+func (e *Engine) start() {
+	e.maxGroup = min(maxGroupBytes, e.journal.MaxPayload()/4)
+	e.idle <- struct{}{}
+	e.savedAt = e.journal.Size()
+	for _, loop := range []func(){e.decideLoop, e.writeLoop, e.answerLoop, e.checkpointLoop} {
+		e.running.Add(1)
+		go func() {
+			defer e.running.Done()
+			loop()
+		}()
+	}
+}
+
+// Record implements store.Store.
+func (e *Engine) Record(ctx context.Context, batch store.Batch) ([]usage.Verdict, error) {
+	if len(batch.Events) > store.MaxBatch {
+		return nil, problem.New(problem.TooLarge, "at most %d events in a batch, this has %d", store.MaxBatch, len(batch.Events))
+	}
+	b, err := e.book(batch.Tenant)
+	if err != nil {
+		return nil, err
+	}
+	w, err := e.prepare(b, batch.Events)
+	if err != nil {
+		return nil, err
+	}
+	if err := e.submit(ctx, &b.queued, w); err != nil {
+		return nil, err
+	}
+	verdicts := w.verdicts
+	e.recycle(w)
+	return verdicts, nil
+}
+
+// Update implements store.Store.
+func (e *Engine) Update(ctx context.Context, id string, fn func(store.Tx) error) error {
+	queued := &e.lobby
+	if b, ok := e.books.Load(id); ok {
+		queued = &b.(*book).queued
+	}
+	return e.submit(ctx, queued, &work{tenantID: id, update: fn, done: make(chan struct{})})
+}
+
+// submit queues work and waits for its answer. A caller whose context ends before its turn gives up without a trace; after that it
+// waits for the answer, which is never far: the committer still uses the caller's memory.
+func (e *Engine) submit(ctx context.Context, f *fifo, w *work) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := e.queue.put(f, w); err != nil {
+		if e.failure.Load() != nil {
+			return e.errFailed()
+		}
+		return err
+	}
+	select {
+	case <-w.done:
+	case <-ctx.Done():
+		if w.taken.CompareAndSwap(false, true) {
+			return ctx.Err()
+		}
+		<-w.done
+	}
+	return w.err
+}
+
+// View implements store.Store.
+func (e *Engine) View(ctx context.Context, id string, fn func(store.View) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	b, err := e.book(id)
+	if err != nil {
+		return err
+	}
+	p := b.published.Load()
+	return fn(&view{e: e, b: b, config: p.config, head: p.head, now: max(p.head.Clock, calendar.FromTime(e.now()))})
+}
+
+// Access implements store.Store.
+func (e *Engine) Access(ctx context.Context, id, keyID string) (tenant.Tenant, tenant.APIKey, error) {
+	b, err := e.book(id)
+	if err != nil {
+		return tenant.Tenant{}, tenant.APIKey{}, err
+	}
+	c := b.published.Load().config
+	k := c.keys[keyID]
+	if k == nil {
+		return tenant.Tenant{}, tenant.APIKey{}, problem.New(problem.NotFound, "no API key %q", keyID)
+	}
+	return *c.tenant, *k, nil
+}
+
+// Tenants implements store.Store.
+func (e *Engine) Tenants(_ context.Context, after string, limit int) ([]tenant.Tenant, error) {
+	if e.closed.Load() {
+		return nil, errClosed()
+	}
+	all := map[string]*book{}
+	e.books.Range(func(id, b any) bool {
+		if id != tenant.Operator {
+			all[id.(string)] = b.(*book)
+		}
+		return true
+	})
+	var out []tenant.Tenant
+	for _, id := range page(all, after, limit) {
+		out = append(out, *all[id].published.Load().config.tenant)
+	}
+	return out, nil
+}
+
+// Ready implements store.Store.
+func (e *Engine) Ready(context.Context) error {
+	switch {
+	case e.failure.Load() != nil:
+		return e.errFailed()
+	case e.closed.Load():
+		return errClosed()
+	}
+	if err := e.journal.Reserve(e.maxGroup + e.inFlight()); err != nil {
+		return refuseSpace(err)
+	}
+	return nil
+}
+
+func (e *Engine) book(id string) (*book, error) {
+	if e.failure.Load() != nil {
+		return nil, e.errFailed()
+	}
+	if e.closed.Load() {
+		return nil, errClosed()
+	}
+	b, ok := e.books.Load(id)
+	if !ok {
+		return nil, errNoTenant(id)
+	}
+	return b.(*book), nil
+}
+
+// Close commits what waits, leaves the derived files as far as the journal, and releases everything.
+func (e *Engine) Close() error {
+	var err error
+	e.closing.Do(func() {
+		e.queue.close()
+		e.closed.Store(true)
+		e.running.Wait()
+		if e.failure.Load() == nil {
+			err = e.lastCheckpoint()
+		}
+		err = errors.Join(err, e.release())
+	})
+	return err
+}
+
+// release closes what was opened.
+func (e *Engine) release() error {
+	var errs []error
+	if e.index != nil {
+		errs = append(errs, e.index.Close())
+	}
+	if e.state != nil {
+		errs = append(errs, e.state.Close())
+	}
+	if e.journal != nil {
+		errs = append(errs, e.journal.Close())
+	}
+	if e.metrics != nil {
+		e.metrics.unregister()
+	}
+	if e.lock != nil {
+		errs = append(errs, e.lock.Close())
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("close store: %w", err)
+	}
+	return nil
+}

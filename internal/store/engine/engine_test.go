@@ -1,0 +1,41 @@
+package engine
+
+import (
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/tallystick/tallystick/internal/store"
+	"github.com/tallystick/tallystick/internal/store/storetest"
+)
+
+// small makes everything that is bounded small, so that a test of a few hundred rows rolls segments, flushes keys and writes
+// checkpoints.
+func small(fs vfs.FS, now func() time.Time) Options {
+	return Options{Dir: "data", FS: fs, Now: now, SegmentBytes: 512 << 10, IndexEntries: 64, CheckpointBytes: 8 << 10}
+}
+
+func mustOpen(t testing.TB, o Options) *Engine {
+	t.Helper()
+	e, err := Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func TestConformance(t *testing.T) {
+	storetest.Run(t, storetest.Maker{
+		Open: func(t *testing.T, now func() time.Time) store.Store {
+			return mustOpen(t, small(vfs.NewMem(), now))
+		},
+		Reopen: func(t *testing.T, s store.Store, now func() time.Time) store.Store {
+			e := s.(*Engine)
+			if err := e.Close(); err != nil {
+				t.Fatal(err)
+			}
+			return mustOpen(t, small(e.options.FS, now))
+		},
+	})
+}

@@ -1,0 +1,277 @@
+package engine
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/tallystick/tallystick/internal/core/calendar"
+	"github.com/tallystick/tallystick/internal/core/ledger"
+	"github.com/tallystick/tallystick/internal/core/meter"
+	"github.com/tallystick/tallystick/internal/core/usage"
+	"github.com/tallystick/tallystick/internal/store"
+	"github.com/tallystick/tallystick/internal/store/engine/keyindex"
+	"github.com/tallystick/tallystick/internal/store/engine/state"
+)
+
+// prepared is a fact with all that could be computed before its turn came.
+type prepared struct {
+	usage.Fact
+	hash     keyindex.Hash
+	found    keyindex.Found // in the runs, as of the work's epoch
+	customer uint64
+	check    uint32
+}
+
+// hasher computes what prepared holds. It serves one goroutine at a time.
+type hasher struct{ buf []byte }
+
+// key hashes a fact's identity. The seed is secret and random, so nobody can make two keys collide on purpose.
+func (h *hasher) key(seed uint64, tenant uint32, k usage.Key) keyindex.Hash {
+	b := append(h.buf[:0], byte(tenant), byte(tenant>>8), byte(tenant>>16), byte(tenant>>24), byte(k.Space))
+	b = append(b, k.Name...)
+	h.buf = b
+	sum := xxh3.Hash128Seed(b, seed)
+	return keyindex.Hash{Hi: sum.Hi, Lo: sum.Lo}
+}
+
+// check is the short content fingerprint that the key index keeps.
+func (h *hasher) check(seed uint64, e *usage.Event, space usage.Space) uint32 {
+	h.buf = usage.AppendContent(h.buf[:0], e, space)
+	return uint32(xxh3.HashSeed(h.buf, seed))
+}
+
+// history is one tenant's past as the rules see it while a fact is judged or a row is replayed. Engine.mu is held.
+type history struct {
+	e    *Engine
+	b    *book
+	fact *prepared // the one being judged, nil during replay
+	at   keyindex.Epoch
+	hash hasher
+	last *cell // of the last call of Counter
+}
+
+var _ usage.State = (*history)(nil)
+
+func (h *history) Known(f *usage.Fact) (usage.Known, error) {
+	found, err := h.e.index.Lookup(h.fact.hash, h.fact.found, h.at)
+	if err != nil || !found.OK {
+		return usage.Known{}, err
+	}
+	if f.Bucket || found.Check == h.fact.check {
+		return usage.Known{Seq: found.Seq}, nil
+	}
+	row, err := h.e.rowForJudging(h.b, found.Seq)
+	if err != nil {
+		return usage.Known{}, err
+	}
+	if row.Event == nil || row.Event.Key != f.Key {
+		return usage.Known{}, fmt.Errorf("key index points %q to row %d, which is another fact: run `tallystick verify`", f.Key.ID(), found.Seq)
+	}
+	return usage.Known{Seq: found.Seq, Other: !usage.SameContent(f.Event, &row.Event.Event, f.Key.Space)}, nil
+}
+
+func (h *history) Closed(m calendar.Month) bool { return h.b.config.closed(m) }
+
+func (h *history) Meter(n uint32) *meter.Meter { return h.b.config.catalog.Number(n) }
+
+// Counter returns the live counter and marks it as changing; a fact that is refused later costs a needless save.
+func (h *history) Counter(id usage.CounterID) (*usage.Counter, error) {
+	var customer uint64
+	if h.fact != nil && h.fact.Event.Corrects == "" {
+		customer = h.fact.customer
+	} else {
+		customer = hashCustomer(id.Customer)
+	}
+	c, err := h.e.cell(h.b, id, customer)
+	if err != nil {
+		return nil, err
+	}
+	h.e.cells.touch(c)
+	h.last = c
+	return &c.Counter.Counter, nil
+}
+
+// cell returns the counter's cell, bringing it into memory. Engine.mu is held for writing.
+func (e *Engine) cell(b *book, id usage.CounterID, customer uint64) (*cell, error) {
+	hash := cellHash(b.number, id, customer)
+	if c := e.cells.find(b, id, hash); c != nil {
+		return c, nil
+	}
+	slug := b.config.catalog.Number(id.Meter).Slug
+	v, _, err := e.state.Counter(b.number, store.CounterPlace{Month: id.Month, Meter: slug, Customer: id.Customer})
+	if err != nil {
+		return nil, fmt.Errorf("read counter: %w", err)
+	}
+	return e.cells.add(b, id, slug, hash, v), nil
+}
+
+func (h *history) Target(k usage.Key) (*usage.Row, error) {
+	found, err := h.e.index.Get(h.hash.key(h.e.index.Seed(), h.b.number, k))
+	if err != nil || !found.OK {
+		return nil, err
+	}
+	row, err := h.e.rowForJudging(h.b, found.Seq)
+	if err != nil {
+		return nil, err
+	}
+	if row.Event == nil || row.Event.Key != k {
+		return nil, fmt.Errorf("key index points %q to row %d, which is another fact: run `tallystick verify`", k.ID(), found.Seq)
+	}
+	return row.Event, nil
+}
+
+func (h *history) Corrected(target usage.Key, number uint32) (usage.Corrected, error) {
+	k := factMeter{factKey{h.b, target}, number}
+	for _, n := range h.e.notes {
+		if c, ok := n.corrected[k]; ok {
+			return c, nil
+		}
+	}
+	return h.e.state.Corrected(h.b.number, target, number)
+}
+
+func (h *history) Correct(target usage.Key, number uint32, c usage.Corrected) {
+	target.Name = strings.Clone(target.Name)
+	h.e.notes[0].corrected[factMeter{factKey{h.b, target}, number}] = c
+}
+
+func (h *history) Member(id usage.CounterID, generation uint32, member string) (onTime, seen bool, err error) {
+	k := memberKey{h.b, id, generation, member}
+	for _, n := range h.e.notes {
+		if onTime, ok := n.members[k]; ok {
+			return onTime, true, nil
+		}
+	}
+	return h.e.state.Member(h.b.number, id, generation, member)
+}
+
+func (h *history) AddMember(id usage.CounterID, generation uint32, member string, onTime bool) {
+	id.Customer = strings.Clone(id.Customer)
+	h.e.notes[0].members[memberKey{h.b, id, generation, strings.Clone(member)}] = onTime
+}
+
+// Slice walks the counter's chain of sections from the latest to the first.
+func (h *history) Slice(id usage.CounterID, below uint64, fn func(*usage.Row, *usage.Outcome)) error {
+	c, err := h.e.cell(h.b, id, hashCustomer(id.Customer))
+	if err != nil {
+		return err
+	}
+	section := c.Section
+	if s := h.b.section; s != nil && section == s.first {
+		// The group being decided is only in memory. The one before it may still be on its way to the disk.
+		walkRows(s.rows, nil, id, below, fn)
+		section = c.prev
+	}
+	h.e.drain()
+	for section != 0 {
+		if section, err = h.e.walkSection(h.b, section, id, below, fn); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// walkRows calls fn for the rows that the counter folded, and returns the link of the first of them.
+func walkRows(rows []ledger.Row, links []link, id usage.CounterID, below uint64, fn func(*usage.Row, *usage.Outcome)) link {
+	chain := linkSame
+	for i := range rows {
+		r := rows[i].Event
+		if r == nil {
+			continue
+		}
+		for j := range r.Outcomes {
+			if r.Outcomes[j].Meter != id.Meter || r.Customer != id.Customer || r.Month() != id.Month {
+				continue
+			}
+			if links != nil && links[j] != linkSame {
+				chain = links[j]
+			}
+			if rows[i].Seq < below {
+				fn(r, &r.Outcomes[j])
+			}
+		}
+		if links != nil {
+			links = links[len(r.Outcomes):]
+		}
+	}
+	return chain
+}
+
+func (e *Engine) walkSection(b *book, first uint64, id usage.CounterID, below uint64, fn func(*usage.Row, *usage.Outcome)) (earlier uint64, err error) {
+	var d decoder
+	s, err := e.readSection(b, first, &d, b.config.catalog)
+	if err != nil {
+		return 0, err
+	}
+	if s.first != first {
+		return 0, fmt.Errorf("rows from %d on of tenant %s are not a section of their own: %w", first, b.id, errRecord)
+	}
+	chain := walkRows(s.rows, s.links, id, below, fn)
+	if chain == linkSame {
+		return 0, fmt.Errorf("rows from %d on of tenant %s do not continue the chain of a counter: %w", first, b.id, errRecord)
+	}
+	return chain.earlier(s.first), nil
+}
+
+// place finds where a row is. Only rows that were written have a place.
+func (e *Engine) place(b *book, seq uint64) (state.Section, error) {
+	if s, ok := b.place(seq); ok {
+		return s, nil
+	}
+	s, ok, err := e.state.SectionOf(b.number, seq)
+	if err != nil {
+		return s, fmt.Errorf("find row %d: %w", seq, err)
+	}
+	if !ok {
+		// A checkpoint may have moved it to the state between the two looks.
+		if s, ok = b.place(seq); !ok {
+			return s, fmt.Errorf("no section holds row %d of tenant %s: run `tallystick rebuild`", seq, b.id)
+		}
+	}
+	return s, nil
+}
+
+// readSection reads the section that holds a row.
+func (e *Engine) readSection(b *book, seq uint64, d *decoder, meters slugs) (section, error) {
+	p, err := e.place(b, seq)
+	if err != nil {
+		return section{}, err
+	}
+	return e.readPlace(b, p, d, meters)
+}
+
+func (e *Engine) readPlace(b *book, p state.Section, d *decoder, meters slugs) (section, error) {
+	payload, _, err := e.journal.Read(p.Position, nil)
+	if err != nil {
+		return section{}, fmt.Errorf("read rows from %d on: %w", p.First, err)
+	}
+	if uint64(p.Offset) >= uint64(len(payload)) {
+		return section{}, errRecord
+	}
+	head, _, err := readHead(payload[p.Offset:])
+	if err != nil {
+		return section{}, err
+	}
+	if head.tenant != b.number || head.first != p.First || head.rows != p.Rows {
+		return section{}, fmt.Errorf("rows from %d on of tenant %s are not where the state says: run `tallystick rebuild`", p.First, b.id)
+	}
+	return d.decode(head, meters)
+}
+
+// rowForJudging returns a row that may be in the group being decided, in the one being written, or in the journal.
+func (e *Engine) rowForJudging(b *book, seq uint64) (*ledger.Row, error) {
+	if s := b.section; s != nil && seq >= s.first {
+		return &s.rows[seq-s.first], nil
+	}
+	if b.undurable != nil {
+		e.drain()
+	}
+	var d decoder
+	s, err := e.readSection(b, seq, &d, b.config.catalog)
+	if err != nil {
+		return nil, err
+	}
+	return &s.rows[seq-s.first], nil
+}

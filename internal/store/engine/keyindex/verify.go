@@ -1,0 +1,101 @@
+package keyindex
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Verify reads the whole index again and checks what can be checked without the
+// journal: every CRC, the order of every run, that each key is in its range, behind
+// its fence and in its filter, and that the manifest on disk is the one in use. It
+// may run beside everything else; progress, if not nil, is told bytes.
+func (x *Index) Verify(progress func(done, total int64)) error {
+	if err := x.verifyManifest(); err != nil {
+		return err
+	}
+	v, err := x.pin()
+	if err != nil {
+		return err
+	}
+	defer x.unpin(v)
+	var done, total int64
+	for _, r := range v.runs {
+		total += r.size
+	}
+	for _, r := range v.runs {
+		if err := x.verifyRun(r); err != nil {
+			return err
+		}
+		done += r.size
+		if progress != nil {
+			progress(done, total)
+		}
+	}
+	return nil
+}
+
+func (x *Index) verifyManifest() error {
+	x.commitMu.Lock()
+	defer x.commitMu.Unlock()
+	path := x.opts.FS.PathJoin(x.opts.Dir, manifestName)
+	man, err := readManifest(x.opts.FS, path)
+	if isMissing(err) {
+		return &Damage{File: path, Reason: "manifest is missing", Err: err}
+	}
+	if err != nil {
+		return err
+	}
+	// After a replacement that failed half way the one on disk may be newer.
+	if len(x.doubtful) == 0 && (man.Seed != x.man.Seed || man.Mark != x.man.Mark || !slices.Equal(man.Runs, x.man.Runs)) {
+		return &Damage{File: path, Reason: "not the manifest in use"}
+	}
+	return nil
+}
+
+func (x *Index) verifyRun(r *run) error {
+	// What was read at Open may have rotted since.
+	again, err := openRun(x.opts.FS, r.name, r.runMeta, r.StoreID, r.Partitions)
+	if err != nil {
+		return err
+	}
+	defer again.file.Close()
+	if !slices.Equal(again.fence, r.fence) || !slices.Equal(again.filt, r.filt) {
+		return &Damage{File: r.name, Offset: r.filterOffset(), Reason: "filter or fence in memory is not the one on disk"}
+	}
+	c := newCursor(again)
+	var last Hash
+	for i := uint64(0); ; i++ {
+		more, err := c.advance()
+		if err != nil {
+			return err
+		}
+		if !more {
+			if i != r.Count {
+				return &Damage{File: r.name, Offset: r.filterOffset(), Reason: fmt.Sprintf("%d keys, not %d", i, r.Count)}
+			}
+			return nil
+		}
+		if err := verifyEntry(c, i, last, x.pshift); err != nil {
+			return err
+		}
+		last = c.hash
+	}
+}
+
+func verifyEntry(c *cursor, i uint64, last Hash, pshift uint) error {
+	r, h := c.r, c.hash
+	reason := ""
+	switch p := uint32(h.Hi >> pshift); {
+	case i > 0 && !last.less(h):
+		reason = "key out of order"
+	case p < r.Lo || p >= r.Lo+r.Width:
+		reason = "key outside the range of its run"
+	case i%blockKeys == 0 && r.fence[i/blockKeys] != h.Hi:
+		reason = "fence does not match its block"
+	case !r.filt.has(h.Hi<<r.shift, h.Lo):
+		reason = "key is not in its filter"
+	default:
+		return nil
+	}
+	return &Damage{File: r.name, Offset: c.offset(), Reason: reason}
+}

@@ -1,0 +1,245 @@
+package engine
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/tallystick/tallystick/internal/core/ledger"
+	"github.com/tallystick/tallystick/internal/core/problem"
+	"github.com/tallystick/tallystick/internal/core/usage"
+	"github.com/tallystick/tallystick/internal/store"
+	"github.com/tallystick/tallystick/internal/store/engine/state"
+)
+
+// Bounds of one call of Rows. A caller that finds nothing in that many goes on from where the scan stopped.
+const (
+	maxScanRows     = 100_000
+	maxScanSections = 50_000
+	// placesAtOnce is how many sections are looked up at a time.
+	placesAtOnce = 256
+)
+
+func (v *view) Rows(after uint64, hint store.RowHint, fn func(*ledger.Row) bool) (last uint64, end bool, err error) {
+	last = after
+	stopped, rows, sections := false, 0, 0
+	err = v.places(after+1, func(p state.Section) (bool, error) {
+		sections++
+		if passes(&p, hint) {
+			rows += p.Rows
+			var d decoder
+			s, err := v.e.readPlace(v.b, p, &d, v.config.catalog)
+			if err != nil {
+				return false, err
+			}
+			if last, stopped = feed(s.rows, last, fn); stopped {
+				return false, nil
+			}
+		} else {
+			last = p.First + uint64(p.Rows) - 1
+		}
+		stopped = rows >= maxScanRows || sections >= maxScanSections
+		return !stopped, nil
+	})
+	if err != nil || stopped {
+		return last, err == nil && last >= v.head.Seq, err
+	}
+	if v.tx != nil {
+		for _, more := range [...][]ledger.Row{v.tx.section.rows, v.tx.rows} {
+			if last, stopped = feed(more, last, fn); stopped {
+				return last, last >= v.head.Seq, nil
+			}
+		}
+	}
+	return last, true, nil
+}
+
+// feed hands rows above last to fn; it reports whether fn had enough.
+func feed(rows []ledger.Row, last uint64, fn func(*ledger.Row) bool) (uint64, bool) {
+	for i := range rows {
+		if rows[i].Seq <= last {
+			continue
+		}
+		last = rows[i].Seq
+		if !fn(&rows[i]) {
+			return last, true
+		}
+	}
+	return last, false
+}
+
+// passes reports whether a section may hold rows that the hint names.
+func passes(p *state.Section, h store.RowHint) bool {
+	if h.Changes && p.Changes {
+		return true
+	}
+	if !h.Events || p.MinTime > p.MaxTime || h.Adjusted && !p.Adjusted {
+		return false
+	}
+	return (h.From == 0 || p.MaxTime >= h.From) && (h.To == 0 || p.MinTime < h.To)
+}
+
+func (v *view) Sections(first uint64, fn func(*ledger.Section) error) error {
+	err := v.places(first, func(p state.Section) (bool, error) {
+		var d decoder
+		s, err := v.e.readPlace(v.b, p, &d, v.config.catalog)
+		if err != nil {
+			return false, err
+		}
+		return true, fn(&ledger.Section{First: s.first, At: s.at, Rows: s.rows})
+	})
+	if err != nil || v.tx == nil {
+		return err
+	}
+	if rows := append(slices.Clone(v.tx.section.rows), v.tx.rows...); len(rows) > 0 {
+		return fn(&ledger.Section{First: rows[0].Seq, At: rows[0].At, Rows: rows})
+	}
+	return nil
+}
+
+// places calls fn for the sections from the one that holds a row on, up to the view's head.
+func (v *view) places(from uint64, fn func(state.Section) (bool, error)) error {
+	limit := v.head.Seq
+	if v.tx != nil {
+		v.e.drain()
+		limit = v.tx.section.first - 1
+	}
+	if from > limit {
+		return nil
+	}
+	p, err := v.e.place(v.b, max(from, 1))
+	if err != nil {
+		return err
+	}
+	for first := p.First; ; {
+		some, err := v.e.placesFrom(v.b, first)
+		if err != nil {
+			return err
+		}
+		for _, p := range some {
+			if p.First > limit {
+				return nil
+			}
+			more, err := fn(p)
+			if err != nil || !more {
+				return err
+			}
+			first = p.First + 1
+		}
+		if len(some) < placesAtOnce {
+			return nil
+		}
+	}
+}
+
+// placesFrom lists the next sections. Those in memory are read first: what a checkpoint moves meanwhile is then seen twice, not
+// missed, and the state's part ends where the memory's begins.
+func (e *Engine) placesFrom(b *book, first uint64) ([]state.Section, error) {
+	recent := b.placesFrom(first, placesAtOnce)
+	var out []state.Section
+	err := e.state.Sections(b.number, first, func(s state.Section) bool {
+		if len(recent) > 0 && s.First >= recent[0].First {
+			return false
+		}
+		out = append(out, s)
+		return len(out) < placesAtOnce
+	})
+	if len(out) < placesAtOnce {
+		out = append(out, recent[:min(len(recent), placesAtOnce-len(out))]...)
+	}
+	return out, err
+}
+
+func (v *view) Counter(id usage.CounterID) (out usage.Counter, err error) {
+	m := v.config.catalog.Number(id.Meter)
+	if m == nil {
+		return out, problem.New(problem.NotFound, "no meter of number %d", id.Meter)
+	}
+	err = v.settled(func() error {
+		if c := v.e.cells.find(v.b, id, cellHash(v.b.number, id, hashCustomer(id.Customer))); c != nil {
+			out = cloneCounter(&c.Counter.Counter)
+			return nil
+		}
+		c, _, err := v.e.state.Counter(v.b.number, store.CounterPlace{Month: id.Month, Meter: m.Slug, Customer: id.Customer})
+		out = c.Counter
+		return err
+	})
+	if p := v.pending(id); err == nil && !p.IsZero() {
+		out.Adjust(p, m.Aggregation, v.config.closed(id.Month))
+	}
+	return out, err
+}
+
+func cloneCounter(c *usage.Counter) usage.Counter {
+	out := *c
+	out.OnTime.LastKey = slices.Clone(c.OnTime.LastKey)
+	if c.Late != nil {
+		late := *c.Late
+		late.LastKey = slices.Clone(late.LastKey)
+		out.Late = &late
+	}
+	return out
+}
+
+// dirtyCells lists the book's cells that the state does not have as they are.
+func (v *view) dirtyCells() (out []*cell, err error) {
+	err = v.settled(func() error {
+		for _, list := range [...][]*cell{v.e.cells.dirty, v.e.cells.saving} {
+			for _, c := range list {
+				if c.book == v.b && !c.Empty() {
+					out = append(out, c)
+				}
+			}
+		}
+		return nil
+	})
+	return out, err
+}
+
+// Counters merges the counters in memory that changed lately with those of the state.
+func (v *view) Counters(from store.CounterPlace, fn func(store.CounterPlace, *usage.Counter) bool) error {
+	dirty, err := v.dirtyCells()
+	if err != nil {
+		return err
+	}
+	dirty = slices.DeleteFunc(dirty, func(c *cell) bool { return byPlace(c.place(), from) < 0 })
+	slices.SortFunc(dirty, func(a, b *cell) int { return byPlace(a.place(), b.place()) })
+	dirty = slices.Compact(dirty)
+	emit := func(c *cell) (bool, error) {
+		out, err := v.Counter(c.id)
+		return err == nil && fn(c.place(), &out), err
+	}
+	stopped, inner := false, error(nil)
+	err = v.e.state.Counters(v.b.number, from, func(p store.CounterPlace, c *state.Counter) bool {
+		for len(dirty) > 0 && byPlace(dirty[0].place(), p) <= 0 {
+			next := dirty[0]
+			dirty = dirty[1:]
+			more, err := emit(next)
+			if inner = err; err != nil || !more {
+				stopped = true
+				return false
+			}
+			if next.place() == p {
+				return true
+			}
+		}
+		if c.Empty() {
+			return true
+		}
+		stopped = !fn(p, &c.Counter)
+		return !stopped
+	})
+	if err != nil || inner != nil || stopped {
+		return cmp.Or(inner, err)
+	}
+	for _, c := range dirty {
+		if more, err := emit(c); err != nil || !more {
+			return err
+		}
+	}
+	return nil
+}
+
+func byPlace(a, b store.CounterPlace) int {
+	return cmp.Or(cmp.Compare(a.Month, b.Month), strings.Compare(a.Meter, b.Meter), strings.Compare(a.Customer, b.Customer))
+}

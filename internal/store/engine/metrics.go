@@ -1,0 +1,103 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics shows an operator which stage bounds the store.
+type metrics struct {
+	registry    prometheus.Registerer
+	collectors  []prometheus.Collector
+	groupFacts  prometheus.Histogram
+	groupBytes  prometheus.Histogram
+	decide      prometheus.Histogram
+	encode      prometheus.Histogram
+	sync        prometheus.Histogram
+	rows        prometheus.Counter
+	bytes       prometheus.Counter
+	checkpoints prometheus.Counter
+	replayRows  prometheus.Gauge
+	replayTime  prometheus.Gauge
+}
+
+func newMetrics(r prometheus.Registerer, e *Engine) *metrics {
+	m := &metrics{registry: r}
+	times := prometheus.ExponentialBuckets(10e-6, 2, 18) // 10 µs to 1.3 s
+	m.groupFacts = m.histogram("group_facts", "Facts decided in one commit group.", prometheus.ExponentialBuckets(1, 4, 8))
+	m.groupBytes = m.histogram("group_bytes", "Bytes of one journal record.", prometheus.ExponentialBuckets(64, 4, 9))
+	m.decide = m.histogram("decide_seconds", "Time to decide one call.", times)
+	m.encode = m.histogram("encode_seconds", "Time to encode one commit group.", times)
+	m.sync = m.histogram("sync_seconds", "Time of one sync of the journal.", times)
+	m.rows = m.counter("rows_total", "Ledger rows made durable.")
+	m.bytes = m.counter("journal_written_bytes_total", "Bytes appended to the journal.")
+	m.checkpoints = m.counter("checkpoints_total", "Checkpoints of the state.")
+	m.replayRows = m.gauge("replay_rows", "Rows that the last start replayed.")
+	m.replayTime = m.gauge("replay_seconds", "Time that the last start spent replaying.")
+	m.gaugeFunc("queue_facts", "Facts that wait to be decided.", func() float64 { return float64(e.queue.waiting()) })
+	m.gaugeFunc("journal_bytes", "Bytes in use in the journal.", func() float64 { return float64(e.journal.Size()) })
+	m.gaugeFunc("index_entries", "Keys in the key index.", func() float64 { return float64(e.index.Stats().Entries) })
+	m.gaugeFunc("index_runs", "Sorted runs of the key index.", func() float64 { return float64(e.index.Stats().Runs) })
+	m.gaugeFunc("index_backlog", "Memory tables of the key index that wait for the disk.", func() float64 { return float64(e.index.Backlog()) })
+	m.gaugeFunc("state_bytes", "Bytes of the state on disk.", func() float64 { return float64(e.state.Size()) })
+	m.gaugeFunc("counters_in_memory", "Counters held in memory.", func() float64 {
+		e.mu.RLock()
+		defer e.mu.RUnlock()
+		return float64(e.cells.count)
+	})
+	if r != nil {
+		for _, c := range m.collectors {
+			r.MustRegister(c)
+		}
+	}
+	return m
+}
+
+const namespace, subsystem = "tallystick", "engine"
+
+func (m *metrics) histogram(name, help string, buckets []float64) prometheus.Histogram {
+	h := prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: namespace, Subsystem: subsystem, Name: name, Help: help, Buckets: buckets})
+	m.collectors = append(m.collectors, h)
+	return h
+}
+
+func (m *metrics) counter(name, help string) prometheus.Counter {
+	c := prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: name, Help: help})
+	m.collectors = append(m.collectors, c)
+	return c
+}
+
+func (m *metrics) gauge(name, help string) prometheus.Gauge {
+	g := prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Subsystem: subsystem, Name: name, Help: help})
+	m.collectors = append(m.collectors, g)
+	return g
+}
+
+func (m *metrics) gaugeFunc(name, help string, f func() float64) {
+	m.collectors = append(m.collectors, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: namespace, Subsystem: subsystem, Name: name, Help: help}, f))
+}
+
+func (m *metrics) group(g *group, bytes int) {
+	rows := 0
+	for _, s := range g.sections {
+		rows += len(s.rows)
+	}
+	m.groupFacts.Observe(float64(g.facts))
+	m.groupBytes.Observe(float64(bytes))
+	m.rows.Add(float64(rows))
+	m.bytes.Add(float64(bytes))
+}
+
+func (m *metrics) replayed(rows int64, took time.Duration) {
+	m.replayRows.Set(float64(rows))
+	m.replayTime.Set(took.Seconds())
+}
+
+func (m *metrics) unregister() {
+	if m.registry != nil {
+		for _, c := range m.collectors {
+			m.registry.Unregister(c)
+		}
+	}
+}

@@ -1,0 +1,74 @@
+package engine
+
+import (
+	"fmt"
+
+	"github.com/tallystick/tallystick/internal/core/usage"
+	"github.com/tallystick/tallystick/internal/store/engine/keyindex"
+)
+
+// scratch is memory that one call of Record needs and the next can use again.
+type scratch struct {
+	facts  []prepared
+	hashes []keyindex.Hash
+	found  []keyindex.Found
+	hash   hasher
+}
+
+// prepare does for a batch, in the caller's goroutine, all that needs no order: checks, keys, hashes, and the search in the runs
+// of the key index.
+func (e *Engine) prepare(b *book, events []usage.Event) (*work, error) {
+	w := &work{book: b, events: events, verdicts: make([]usage.Verdict, len(events)), done: make(chan struct{})}
+	s := e.scratch()
+	w.facts = sized(s.facts, len(events))
+	s.facts = nil
+	err := e.prepareWith(w, s, b.published.Load().config.catalog)
+	e.pool.Put(s)
+	return w, err
+}
+
+func (e *Engine) scratch() *scratch {
+	if s, ok := e.pool.Get().(*scratch); ok {
+		return s
+	}
+	return &scratch{}
+}
+
+func (e *Engine) prepareWith(w *work, s *scratch, catalog *usage.Catalog) error {
+	p, ok := w.book.preparers.Get().(*usage.Preparer)
+	if !ok || p.Catalog() != catalog {
+		p = usage.NewPreparer(catalog)
+	}
+	seed := e.index.Seed()
+	s.hashes, s.found = sized(s.hashes, len(w.facts)), sized(s.found, len(w.facts))
+	for i := range w.facts {
+		f := &w.facts[i]
+		p.Prepare(&w.events[i], &f.Fact)
+		if f.Refusal != nil {
+			s.hashes[i] = keyindex.Hash{}
+			continue
+		}
+		f.hash = s.hash.key(seed, w.book.number, f.Key)
+		f.check = s.hash.check(seed, f.Event, f.Key.Space)
+		f.customer = hashCustomer(f.Event.Customer)
+		s.hashes[i] = f.hash
+	}
+	w.book.preparers.Put(p)
+	epoch, err := e.index.Probe(s.hashes, s.found)
+	if err != nil {
+		return fmt.Errorf("search the key index: %w", err)
+	}
+	for i := range w.facts {
+		w.facts[i].found = s.found[i]
+	}
+	w.epoch, w.catalog, w.bound = epoch, catalog, batchBound(w.facts)
+	return nil
+}
+
+// recycle keeps the memory of answered work and forgets what it pointed to.
+func (e *Engine) recycle(w *work) {
+	clear(w.facts)
+	s := e.scratch()
+	s.facts = w.facts
+	e.pool.Put(s)
+}

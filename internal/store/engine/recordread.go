@@ -1,0 +1,326 @@
+package engine
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"unsafe"
+
+	"github.com/tallystick/tallystick/internal/core/amount"
+	"github.com/tallystick/tallystick/internal/core/audit"
+	"github.com/tallystick/tallystick/internal/core/calendar"
+	"github.com/tallystick/tallystick/internal/core/ledger"
+	"github.com/tallystick/tallystick/internal/core/meter"
+	"github.com/tallystick/tallystick/internal/core/usage"
+)
+
+var errRecord = errors.New("journal record does not decode although its checksum is right: written by another build, or by a fault in one")
+
+// reader takes a payload apart. Strings that it returns share the payload's memory.
+type reader struct {
+	b    []byte
+	refs []string
+	bad  bool
+}
+
+func (r *reader) byte() byte {
+	if len(r.b) == 0 {
+		r.bad = true
+		return 0
+	}
+	c := r.b[0]
+	r.b = r.b[1:]
+	return c
+}
+
+func (r *reader) uvarint() uint64 {
+	v, n := binary.Uvarint(r.b)
+	if n <= 0 {
+		r.bad = true
+		return 0
+	}
+	r.b = r.b[n:]
+	return v
+}
+
+func (r *reader) varint() int64 {
+	v, n := binary.Varint(r.b)
+	if n <= 0 {
+		r.bad = true
+		return 0
+	}
+	r.b = r.b[n:]
+	return v
+}
+
+func (r *reader) amount() amount.Amount {
+	v, n, err := amount.ReadBinary(r.b)
+	if err != nil {
+		r.bad = true
+		return amount.Zero
+	}
+	r.b = r.b[n:]
+	return v
+}
+
+func (r *reader) take(n uint64) string {
+	if n > uint64(len(r.b)) {
+		r.bad = true
+		return ""
+	}
+	s := unsafe.String(unsafe.SliceData(r.b), int(n))
+	r.b = r.b[n:]
+	return s
+}
+
+func (r *reader) string() string {
+	ref := r.uvarint()
+	if ref == 0 {
+		s := r.take(r.uvarint())
+		r.refs = append(r.refs, s)
+		return s
+	}
+	if ref > uint64(len(r.refs)) {
+		r.bad = true
+		return ""
+	}
+	return r.refs[ref-1]
+}
+
+// sectionHead is what a section says of itself before its rows.
+type sectionHead struct {
+	tenant uint32
+	first  uint64
+	at     calendar.Micros
+	rows   int
+	body   []byte
+	offset uint32 // of the section within the payload
+}
+
+// readHeads lists the sections of a payload without decoding their rows.
+func readHeads(payload []byte, into []sectionHead) ([]sectionHead, error) {
+	if len(payload) == 0 || payload[0] != recordVersion {
+		return nil, fmt.Errorf("journal record has version %d, this build reads version %d: use a newer tallystick", first(payload), recordVersion)
+	}
+	into = into[:0]
+	for rest := payload[1:]; len(rest) > 0; {
+		h, n, err := readHead(rest)
+		if err != nil {
+			return nil, err
+		}
+		h.offset = uint32(len(payload) - len(rest))
+		into = append(into, h)
+		rest = rest[n:]
+	}
+	return into, nil
+}
+
+func readHead(b []byte) (sectionHead, int, error) {
+	if len(b) < 4 {
+		return sectionHead{}, 0, errRecord
+	}
+	n := binary.LittleEndian.Uint32(b)
+	if uint64(n) > uint64(len(b)-4) {
+		return sectionHead{}, 0, errRecord
+	}
+	r := reader{b: b[4 : 4+n]}
+	h := sectionHead{tenant: uint32(r.uvarint()), first: r.uvarint(), at: calendar.Micros(r.varint())}
+	rows := r.uvarint()
+	if r.bad || rows == 0 || rows > uint64(len(r.b)) || h.first == 0 {
+		return sectionHead{}, 0, errRecord
+	}
+	h.rows, h.body = int(rows), r.b
+	return h, int(4 + n), nil
+}
+
+// decoder turns sections back into rows. What it returns is valid until its next call, and shares memory with the payload.
+type decoder struct {
+	rows    []ledger.Row
+	events  []usage.Row
+	changes []ledger.Change
+	links   []link
+	refs    []string
+	keys    []byte
+	created map[uint32]string // slugs of meters that the section itself creates
+}
+
+// slugs names meters by number.
+type slugs interface{ Number(n uint32) *meter.Meter }
+
+func (d *decoder) decode(h sectionHead, meters slugs) (section, error) {
+	// Rows point into the slices below, which therefore must not grow while they are filled.
+	d.rows, d.events, d.changes = sized(d.rows, h.rows), sized(d.events, h.rows), sized(d.changes, h.rows)
+	d.links, d.keys, d.created = d.links[:0], nil, nil
+	r := reader{b: h.body, refs: d.refs[:0]}
+	s := section{tenant: h.tenant, first: h.first, at: h.at}
+	key, at := "", h.at
+	for i := range h.rows {
+		row := ledger.Row{Seq: h.first + uint64(i), At: h.at}
+		flags := r.byte()
+		if flags&rowChange != 0 {
+			d.changes[i] = readChange(&r)
+			row.Change = &d.changes[i]
+			if err := d.noteMeter(&row); err != nil {
+				return s, err
+			}
+		} else {
+			e := &d.events[i]
+			d.event(&r, flags, e, key, at, meters)
+			row.Event, key, at = e, e.Key.Name, e.Time
+		}
+		d.rows[i] = row
+		if r.bad {
+			return s, errRecord
+		}
+	}
+	d.refs = r.refs
+	if len(r.b) != 0 {
+		return s, errRecord
+	}
+	s.rows, s.links = d.rows, d.links
+	return s, nil
+}
+
+func readChange(r *reader) ledger.Change {
+	c := ledger.Change{Event: audit.Event{Type: r.string(), Source: r.string(), Actor: r.string(), EntityType: r.string(), EntityID: r.string(), Payload: r.string()}}
+	if state := r.string(); state != "" {
+		c.State = unsafe.Slice(unsafe.StringData(state), len(state))
+	}
+	return c
+}
+
+func (d *decoder) event(r *reader, flags byte, e *usage.Row, lastKey string, lastTime calendar.Micros, meters slugs) {
+	outcomes := e.Outcomes[:0]
+	*e = usage.Row{Event: usage.Event{Given: usage.Given(r.byte())}}
+	if flags&rowDerived != 0 {
+		e.Key = usage.Key{Space: usage.DerivedSpace, Name: base64.RawURLEncoding.EncodeToString([]byte(r.take(32)))}
+		e.ID = r.string()
+	} else {
+		e.Key = usage.Key{Space: usage.ClientSpace, Name: d.key(r, lastKey)}
+		e.ID = e.Key.Name
+	}
+	if flags&rowType != 0 {
+		e.Type = r.string()
+	}
+	e.Customer = r.string()
+	if flags&rowResource != 0 {
+		e.Resource = r.string()
+	}
+	e.Time = lastTime + calendar.Micros(r.varint())
+	e.Quantity = amount.One
+	if flags&rowOne == 0 {
+		e.Quantity = r.amount()
+	}
+	if flags&rowProperties != 0 {
+		e.Properties = r.string()
+	}
+	if flags&rowCorrection != 0 {
+		e.Corrects, e.Reason = r.string(), r.string()
+	}
+	if flags&rowPlainOutcome != 0 {
+		e.Outcomes = append(outcomes, usage.Outcome{Meter: uint32(r.uvarint()), Value: e.Quantity})
+		d.links = append(d.links, link(r.uvarint()))
+	} else {
+		n := r.uvarint()
+		if n == 0 || n > uint64(len(r.b)) {
+			r.bad = true
+			return
+		}
+		for range n {
+			outcomes = append(outcomes, readOutcome(r, e))
+			d.links = append(d.links, link(r.uvarint()))
+		}
+		e.Outcomes = outcomes
+	}
+	if r.bad || !e.Time.Valid() {
+		r.bad = true
+		return
+	}
+	if flags&rowType == 0 || flags&rowCorrection != 0 {
+		if e.Meter = d.slug(e.Outcomes[0].Meter, meters); e.Meter == "" {
+			r.bad = true
+		}
+	}
+}
+
+// noteMeter remembers a meter that comes into being in this section, since later rows of it may be its events.
+func (d *decoder) noteMeter(r *ledger.Row) error {
+	if r.Change.EntityType != "meter" {
+		return nil
+	}
+	s, err := ledger.DecodeState(r)
+	if err != nil || s.Meter == nil {
+		return err
+	}
+	if d.created == nil {
+		d.created = map[uint32]string{}
+	}
+	d.created[s.Meter.Number] = s.Meter.Slug
+	return nil
+}
+
+func (d *decoder) slug(number uint32, meters slugs) string {
+	if slug, ok := d.created[number]; ok {
+		return slug
+	}
+	if m := meters.Number(number); m != nil {
+		return m.Slug
+	}
+	return ""
+}
+
+// key rebuilds a front-coded key. Keys get memory of their own in blocks, since only their ends are in the payload.
+func (d *decoder) key(r *reader, last string) string {
+	shared, rest := int(r.byte()), int(r.byte())
+	suffix := r.take(uint64(rest))
+	if r.bad || shared > len(last) || shared+rest == 0 {
+		r.bad = true
+		return ""
+	}
+	if shared == 0 {
+		return suffix
+	}
+	if cap(d.keys)-len(d.keys) < shared+rest {
+		d.keys = make([]byte, 0, max(4096, shared+rest))
+	}
+	at := len(d.keys)
+	d.keys = append(append(d.keys, last[:shared]...), suffix...)
+	return unsafe.String(&d.keys[at], shared+rest)
+}
+
+func readOutcome(r *reader, e *usage.Row) usage.Outcome {
+	flags := r.byte()
+	o := usage.Outcome{Meter: uint32(r.uvarint()), Why: usage.Why(flags & outcomeWhy), Overage: flags&outcomeOverage != 0, Value: e.Quantity}
+	if o.Why > usage.TargetWas {
+		r.bad = true
+		return o
+	}
+	if flags&outcomeQuantity == 0 {
+		o.Value = r.amount()
+	}
+	if e.Corrects != "" {
+		o.Base = r.amount()
+	}
+	if flags&outcomeMember != 0 {
+		o.Member = r.string()
+	}
+	if o.Why != usage.OnTime {
+		o.Amount = r.amount()
+	}
+	return o
+}
+
+func sized[T any](s []T, n int) []T {
+	if cap(s) < n {
+		return make([]T, n)
+	}
+	return s[:n]
+}
+
+func first(b []byte) int {
+	if len(b) == 0 {
+		return 0
+	}
+	return int(b[0])
+}

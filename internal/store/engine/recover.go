@@ -1,0 +1,269 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/tallystick/tallystick/internal/core/ledger"
+	"github.com/tallystick/tallystick/internal/core/usage"
+	"github.com/tallystick/tallystick/internal/store/engine/journal"
+	"github.com/tallystick/tallystick/internal/store/engine/keyindex"
+	"github.com/tallystick/tallystick/internal/store/engine/state"
+)
+
+const (
+	journalDir = "journal"
+	indexDir   = "keys"
+	stateDir   = "state"
+
+	defaultCheckpointBytes = 64 << 20
+)
+
+// open opens the files without looking into the journal's records.
+func open(o *Options) (*Engine, error) {
+	if o.FS == nil {
+		o.FS = vfs.Default
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Fatal == nil {
+		o.Fatal = func(err error) { panic(err) }
+	}
+	if o.CheckpointBytes == 0 {
+		o.CheckpointBytes = defaultCheckpointBytes
+	}
+	e := &Engine{
+		now: o.Now, fatal: o.Fatal, options: *o, cells: newCells(), notes: [2]*notes{newNotes(), newNotes()}, byID: map[string]*book{}, nextNumber: 1,
+		queue: newQueue(), toWrite: make(chan *group, 1), toAnswer: make(chan *group, 4), idle: make(chan struct{}, 1), failed: make(chan struct{}),
+		checkpoints: make(chan *checkpoint, 1),
+	}
+	if err := e.openFiles(); err != nil {
+		return nil, errors.Join(err, e.release())
+	}
+	return e, nil
+}
+
+func (e *Engine) openFiles() (err error) {
+	o := e.options
+	if err := o.FS.MkdirAll(o.Dir, 0o700); err != nil {
+		return fmt.Errorf("make data directory: %w", err)
+	}
+	if e.lock, err = o.FS.Lock(o.FS.PathJoin(o.Dir, "LOCK")); err != nil {
+		return fmt.Errorf("data directory %s is in use by another process, or cannot be locked: %w", o.Dir, err)
+	}
+	if e.id, err = identify(o.FS, o.Dir); err != nil {
+		return err
+	}
+	if e.journal, err = journal.Open(journal.Options{FS: o.FS, Dir: o.FS.PathJoin(o.Dir, journalDir), SegmentBytes: o.SegmentBytes, StoreID: e.id}); err != nil {
+		return err
+	}
+	if e.state, err = state.Open(state.Options{FS: o.FS, Dir: o.FS.PathJoin(o.Dir, stateDir), StoreID: e.id, Fatal: o.Fatal}); err != nil {
+		return err
+	}
+	if e.index, err = keyindex.Open(keyindex.Options{FS: o.FS, Dir: o.FS.PathJoin(o.Dir, indexDir), MemEntries: o.IndexEntries, StoreID: e.id}); err != nil {
+		return err
+	}
+	e.metrics = newMetrics(o.Metrics, e)
+	return nil
+}
+
+// recover brings books, counters and keys to where the journal ends.
+func (e *Engine) recover() error {
+	if err := e.loadBooks(); err != nil {
+		return err
+	}
+	keys := journal.Position(e.index.Mark())
+	from, floor := e.state.Position(), keys
+	if keys.Less(from) {
+		from, floor = floor, from
+	}
+	start := time.Now()
+	total, rows := e.journal.Size(), int64(0)
+	var heads []sectionHead
+	h := &history{e: e}
+	err := e.journal.Recover(from, floor, func(pos, next journal.Position, payload []byte) (err error) {
+		if heads, err = readHeads(payload, heads); err != nil {
+			return fmt.Errorf("record at %s: %w", pos, err)
+		}
+		for _, head := range heads {
+			rows += int64(head.rows)
+			if err := e.replaySection(h, pos, head, !pos.Less(keys), !pos.Less(e.state.Position())); err != nil {
+				return fmt.Errorf("replay rows from %d on of tenant number %d, in the record at %s: %w", head.first, head.tenant, pos, err)
+			}
+		}
+		return e.afterReplayed(next, total)
+	})
+	if err != nil {
+		return err
+	}
+	for _, b := range e.byID {
+		e.books.Store(b.id, b)
+	}
+	e.metrics.replayed(rows, time.Since(start))
+	return nil
+}
+
+// loadBooks makes the tenants that the state knows.
+func (e *Engine) loadBooks() error {
+	heads, err := e.state.Heads()
+	if err != nil {
+		return &state.DamageError{Dir: stateDir, Err: err}
+	}
+	for _, head := range heads {
+		b := newBook(head.Number, head.ID)
+		b.seq, b.clock = head.Seq, head.Clock
+		entities, err := e.state.Entities(head.Number)
+		if err != nil {
+			return &state.DamageError{Dir: stateDir, Err: err}
+		}
+		for _, ent := range entities {
+			s, err := ledger.DecodeState(&ledger.Row{Seq: ent.Seq, At: ent.At, Change: &ledger.Change{State: ent.State}})
+			if err != nil {
+				return err
+			}
+			b.config = b.config.with(s)
+			if s.Meter != nil {
+				b.meters[s.Meter.Number] = ent
+			}
+		}
+		b.published.Store(&published{head: head.Head, config: b.config})
+		e.byID[b.id] = b
+		e.nextNumber = max(e.nextNumber, b.number+1)
+	}
+	e.byNumber = make([]*book, e.nextNumber)
+	for _, b := range e.byID {
+		e.byNumber[b.number] = b
+	}
+	return nil
+}
+
+// replaySection repeats what a section did to the index, the state, or both.
+func (e *Engine) replaySection(h *history, pos journal.Position, head sectionHead, keys, derived bool) error {
+	b, err := e.replayedBook(head)
+	if err != nil {
+		return err
+	}
+	s, err := e.replayer.decode(head, b.config.catalog)
+	if err != nil {
+		return err
+	}
+	if derived && s.first != b.seq+1 {
+		return fmt.Errorf("its first row is %d, but the tenant's last was %d", s.first, b.seq)
+	}
+	place := newPlace(s.first)
+	place.Rows, place.Position, place.Offset = len(s.rows), pos, head.offset
+	*h = history{e: e, b: b, hash: h.hash}
+	links := s.links
+	for i := range s.rows {
+		r := &s.rows[i]
+		if r.Event == nil {
+			place.Changes = true
+			if derived {
+				if err := e.applyChange(b, r); err != nil {
+					return err
+				}
+				if b.id == "" {
+					e.nameBook(b)
+				}
+			}
+			continue
+		}
+		notePlace(&place, r.Event)
+		if keys {
+			e.replayKey(h, b, r)
+		}
+		if derived {
+			if err := e.replayEvent(h, r, s.first, links[:len(r.Event.Outcomes)]); err != nil {
+				return err
+			}
+		}
+		links = links[len(r.Event.Outcomes):]
+	}
+	if derived {
+		e.replayedSection(b, &s, place)
+	}
+	return nil
+}
+
+func (e *Engine) replayKey(h *history, b *book, r *ledger.Row) {
+	seed := e.index.Seed()
+	e.index.Insert(keyindex.Entry{Hash: h.hash.key(seed, b.number, r.Event.Key), Check: h.hash.check(seed, &r.Event.Event, r.Event.Key.Space), Seq: r.Seq})
+}
+
+func (e *Engine) replayEvent(h *history, r *ledger.Row, first uint64, links []link) error {
+	if err := usage.Apply(h, r.Event, r.Seq); err != nil {
+		return err
+	}
+	for i := range r.Event.Outcomes {
+		id := usage.CounterID{Meter: r.Event.Outcomes[i].Meter, Customer: r.Event.Customer, Month: r.Event.Month()}
+		c, err := e.cell(h.b, id, hashCustomer(id.Customer))
+		if err != nil {
+			return err
+		}
+		if got := c.link(first); got != links[i] {
+			return fmt.Errorf("row %d says that its counter was touched %d before, the state says %d", r.Seq, links[i], got)
+		}
+		e.use(h.b, id.Meter)
+	}
+	if r.Event.IsCorrection() {
+		e.noteCorrection(h.b, r.Event, r.Seq)
+	}
+	return nil
+}
+
+// replayedBook finds the section's tenant. One that the state does not know yet comes into being with its first section.
+func (e *Engine) replayedBook(head sectionHead) (*book, error) {
+	if int(head.tenant) < len(e.byNumber) {
+		if b := e.byNumber[head.tenant]; b != nil {
+			return b, nil
+		}
+	}
+	if head.first != 1 || head.tenant == 0 || head.tenant != uint32(len(e.byNumber)) {
+		return nil, errors.New("no such tenant")
+	}
+	b := newBook(head.tenant, "")
+	e.byNumber = append(e.byNumber, b)
+	e.nextNumber = head.tenant + 1
+	return b, nil
+}
+
+// nameBook files a new book under the id that its first row gave it.
+func (e *Engine) nameBook(b *book) {
+	if b.config.tenant != nil {
+		b.id = b.config.tenant.ID
+		e.byID[b.id] = b
+	}
+}
+
+func (e *Engine) replayedSection(b *book, s *section, place state.Section) {
+	b.addPlace(place)
+	last := b.published.Load().head
+	last.Chain = e.hasher.Next(last.Chain, s.rows)
+	last.Seq, last.Clock = s.first+uint64(len(s.rows))-1, s.at
+	b.seq, b.clock = last.Seq, last.Clock
+	b.published.Store(&published{head: last, config: b.config})
+	e.notes[0].heads[b] = struct{}{}
+}
+
+// afterReplayed keeps memory bounded however long the replay is.
+func (e *Engine) afterReplayed(next journal.Position, total int64) error {
+	if e.options.Progress != nil {
+		e.options.Progress(int64(next.Segment-1)*int64(e.journal.MaxPayload())+int64(next.Offset), total)
+	}
+	if e.index.Full() {
+		e.freezeIndex(next)
+		if e.index.Backlog() > maxIndexBacklog {
+			if err := e.index.Flush(); err != nil {
+				return err
+			}
+		}
+	}
+	if len(e.cells.dirty) >= maxDirty || e.notes[0].size() >= maxNotes {
+		return e.save(e.freeze(next))
+	}
+	return nil
+}

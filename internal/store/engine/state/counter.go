@@ -1,0 +1,211 @@
+package state
+
+import (
+	"encoding/binary"
+	"errors"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/tallystick/tallystick/internal/core/amount"
+	"github.com/tallystick/tallystick/internal/core/calendar"
+	"github.com/tallystick/tallystick/internal/core/usage"
+	"github.com/tallystick/tallystick/internal/store"
+)
+
+// Counter is a counter and the section that last touched it.
+type Counter struct {
+	usage.Counter
+	Section uint64
+}
+
+func placePrefix(tenant uint32, p store.CounterPlace) []byte {
+	b := binary.BigEndian.AppendUint32(key(kindCounter, tenant), uint32(p.Month))
+	return append(append(b, p.Meter...), 0) // slugs have no zero byte
+}
+
+func placeKey(tenant uint32, p store.CounterPlace) []byte {
+	return append(placePrefix(tenant, p), p.Customer...)
+}
+
+const (
+	counterLate = 1 << iota
+	counterStarted
+	counterSealed
+)
+
+// SetCounter writes a counter that AppendCounter encoded.
+func (c *Checkpoint) SetCounter(tenant uint32, p store.CounterPlace, encoded []byte) {
+	c.set(placeKey(tenant, p), encoded)
+}
+
+// AppendCounter encodes a counter.
+func AppendCounter(b []byte, c *Counter) []byte {
+	flags := byte(0)
+	if c.Late != nil {
+		flags |= counterLate
+	}
+	if c.Started {
+		flags |= counterStarted
+	}
+	if c.Sealed {
+		flags |= counterSealed
+	}
+	b = append(b, flags)
+	b = binary.AppendUvarint(b, c.Section)
+	b = binary.AppendVarint(b, int64(c.Watermark))
+	b = binary.AppendUvarint(b, uint64(c.Generation))
+	b = amount.AppendBinary(b, c.Manual)
+	b = amount.AppendBinary(b, c.SealedAt)
+	b = appendFold(b, &c.OnTime)
+	if c.Late != nil {
+		b = appendFold(b, c.Late)
+	}
+	return b
+}
+
+func appendFold(b []byte, f *usage.Fold) []byte {
+	b = binary.AppendUvarint(b, uint64(f.Count))
+	b = amount.AppendBinary(b, f.Sum)
+	b = amount.AppendBinary(b, f.Min)
+	b = amount.AppendBinary(b, f.Max)
+	b = binary.AppendUvarint(b, uint64(f.AtMin))
+	b = binary.AppendUvarint(b, uint64(f.AtMax))
+	b = amount.AppendBinary(b, f.Last)
+	b = binary.AppendVarint(b, int64(f.LastTime))
+	b = binary.AppendUvarint(b, uint64(len(f.LastKey)))
+	b = append(b, f.LastKey...)
+	return binary.AppendUvarint(b, uint64(f.Members))
+}
+
+func readCounter(v []byte) (Counter, error) {
+	r := reader{b: v}
+	flags := r.byte()
+	c := Counter{Section: r.uvarint()}
+	c.Started, c.Sealed = flags&counterStarted != 0, flags&counterSealed != 0
+	c.Watermark, c.Generation = calendar.Micros(r.varint()), uint32(r.uvarint())
+	c.Manual, c.SealedAt = r.amount(), r.amount()
+	c.OnTime = r.fold()
+	if flags&counterLate != 0 {
+		late := r.fold()
+		c.Late = &late
+	}
+	return c, r.err()
+}
+
+func (r *reader) fold() usage.Fold {
+	f := usage.Fold{Count: int64(r.uvarint()), Sum: r.amount(), Min: r.amount(), Max: r.amount(), AtMin: int64(r.uvarint()), AtMax: int64(r.uvarint()), Last: r.amount(), LastTime: calendar.Micros(r.varint())}
+	if k := r.bytes(int(r.uvarint())); len(k) > 0 {
+		f.LastKey = append([]byte{}, k...)
+	}
+	f.Members = int64(r.uvarint())
+	return f
+}
+
+// Counter reads a counter; false when there is none.
+func (s *State) Counter(tenant uint32, p store.CounterPlace) (Counter, bool, error) {
+	v, closer, err := s.db.Get(placeKey(tenant, p))
+	if errors.Is(err, pebble.ErrNotFound) {
+		return Counter{}, false, nil
+	}
+	if err != nil {
+		return Counter{}, false, err
+	}
+	c, err := readCounter(v)
+	return c, err == nil, errors.Join(err, closer.Close())
+}
+
+// Counters lists counters from a place on, in order, until fn returns false.
+func (s *State) Counters(tenant uint32, from store.CounterPlace, fn func(store.CounterPlace, *Counter) bool) error {
+	prefix := key(kindCounter, tenant)
+	return s.scan(prefix, placeKey(tenant, from), func(k, v []byte) (bool, error) {
+		p, ok := readPlace(k[5:])
+		if !ok {
+			return false, errValue
+		}
+		c, err := readCounter(v)
+		return err == nil && fn(p, &c), err
+	})
+}
+
+// NextMonth returns the first month at or after from that has counters; false when there is none.
+func (s *State) NextMonth(tenant uint32, from calendar.Month) (m calendar.Month, ok bool, err error) {
+	err = s.Counters(tenant, store.CounterPlace{Month: from}, func(p store.CounterPlace, _ *Counter) bool {
+		m, ok = p.Month, true
+		return false
+	})
+	return m, ok, err
+}
+
+func readPlace(k []byte) (store.CounterPlace, bool) {
+	if len(k) < 4 {
+		return store.CounterPlace{}, false
+	}
+	p := store.CounterPlace{Month: calendar.Month(binary.BigEndian.Uint32(k))}
+	for i, c := range k[4:] {
+		if c == 0 {
+			p.Meter, p.Customer = string(k[4:4+i]), string(k[5+i:])
+			return p, true
+		}
+	}
+	return p, false
+}
+
+// reader takes a value apart.
+type reader struct {
+	b   []byte
+	bad bool
+}
+
+func (r *reader) err() error {
+	if r.bad {
+		return errValue
+	}
+	return nil
+}
+
+func (r *reader) byte() byte {
+	if b := r.bytes(1); len(b) == 1 {
+		return b[0]
+	}
+	return 0
+}
+
+func (r *reader) bytes(n int) []byte {
+	if n < 0 || n > len(r.b) {
+		r.bad = true
+		return nil
+	}
+	b := r.b[:n]
+	r.b = r.b[n:]
+	return b
+}
+
+func (r *reader) uvarint() uint64 {
+	v, n := binary.Uvarint(r.b)
+	if n <= 0 {
+		r.bad = true
+		return 0
+	}
+	r.b = r.b[n:]
+	return v
+}
+
+func (r *reader) varint() int64 {
+	v, n := binary.Varint(r.b)
+	if n <= 0 {
+		r.bad = true
+		return 0
+	}
+	r.b = r.b[n:]
+	return v
+}
+
+func (r *reader) amount() amount.Amount {
+	v, n, err := amount.ReadBinary(r.b)
+	if err != nil {
+		r.bad = true
+		return amount.Zero
+	}
+	r.b = r.b[n:]
+	return v
+}

@@ -1,0 +1,203 @@
+// Package state keeps what the engine derives from its journal so that a start need not replay everything: counters, tenants,
+// where each section of rows is, corrections, members of unique meters. It owns a Pebble database and the keys and values in
+// it. It is never an authority: all of it can be made again from the journal, and it always says which position of the
+// journal it reflects, no more and no less.
+package state
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/bloom"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/tallystick/tallystick/internal/store/engine/journal"
+)
+
+// A checkpoint is one atomic batch: every change since the last one and the journal position that they lead to. The write-ahead
+// log is off and the database is flushed after the batch, so after a crash it holds some whole number of checkpoints, and
+// replaying the journal from the position it names gives the rest. A checkpoint is written only when the journal is durable up
+// to its position; the state can therefore never know more than the journal.
+
+// Version of the keys and values below. Another one is never read: the state is made again from the journal instead.
+const Version = 1
+
+// Options of a state.
+type Options struct {
+	FS      vfs.FS
+	Dir     string
+	StoreID [16]byte
+	// Cache is the memory for blocks that were read. Default 64 MiB.
+	Cache int64
+	// Fatal is told when the database cannot go on, as when its manifest cannot be written.
+	Fatal func(error)
+}
+
+// State is an open database.
+type State struct {
+	db       *pebble.DB
+	position journal.Position
+}
+
+// VersionError says that the directory was written by another build.
+type VersionError struct{ Dir, Found string }
+
+func (e *VersionError) Error() string {
+	return fmt.Sprintf("%s holds state version %s, this build has version %d: use the build that wrote it, or run `tallystick rebuild`", e.Dir, e.Found, Version)
+}
+
+// DamageError says that the directory cannot be trusted.
+type DamageError struct {
+	Dir string
+	Err error
+}
+
+func (e *DamageError) Error() string {
+	return fmt.Sprintf("%s is damaged: %v: run `tallystick rebuild`; the journal has everything", e.Dir, e.Err)
+}
+
+func (e *DamageError) Unwrap() error { return e.Err }
+
+// Open opens the state, or makes an empty one that reflects the beginning of the journal.
+func Open(o Options) (*State, error) {
+	if o.Cache == 0 {
+		o.Cache = 64 << 20
+	}
+	cache := pebble.NewCache(o.Cache)
+	defer cache.Unref()
+	opts := &pebble.Options{
+		FS:                          o.FS,
+		Cache:                       cache,
+		DisableWAL:                  true,
+		MemTableSize:                32 << 20,
+		MemTableStopWritesThreshold: 4,
+		FormatMajorVersion:          pebble.FormatNewest,
+		Logger:                      quiet{o.Fatal},
+	}
+	for i := range opts.Levels {
+		opts.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
+	}
+	db, err := pebble.Open(o.Dir, opts)
+	if err != nil {
+		return nil, &DamageError{o.Dir, err}
+	}
+	s := &State{db: db}
+	if err := s.identify(o); err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return s, nil
+}
+
+// identify reads or writes the meta record: version, store, position.
+func (s *State) identify(o Options) error {
+	b, err := s.get([]byte{kindMeta})
+	if err != nil {
+		return &DamageError{o.Dir, err}
+	}
+	if b == nil {
+		iter, err := s.db.NewIter(nil)
+		if err != nil {
+			return &DamageError{o.Dir, err}
+		}
+		defer func() { _ = iter.Close() }()
+		if iter.First() {
+			return &DamageError{o.Dir, errors.New("it has entries but does not say what they reflect")}
+		}
+		return s.db.Set([]byte{kindMeta}, metaValue(o.StoreID, journal.Position{}), pebble.NoSync)
+	}
+	if len(b) != metaSize {
+		return &DamageError{o.Dir, fmt.Errorf("its meta record has %d bytes", len(b))}
+	}
+	if b[0] != Version {
+		return &VersionError{o.Dir, fmt.Sprint(b[0])}
+	}
+	if [16]byte(b[1:17]) != o.StoreID {
+		return &DamageError{o.Dir, errors.New("it belongs to another store")}
+	}
+	s.position = journal.Position{Segment: binary.BigEndian.Uint32(b[17:]), Offset: binary.BigEndian.Uint32(b[21:])}
+	return nil
+}
+
+const metaSize = 1 + 16 + 8
+
+func metaValue(id [16]byte, p journal.Position) []byte {
+	b := append([]byte{Version}, id[:]...)
+	b = binary.BigEndian.AppendUint32(b, p.Segment)
+	return binary.BigEndian.AppendUint32(b, p.Offset)
+}
+
+// Position is the journal position that the state reflected when it was opened.
+func (s *State) Position() journal.Position { return s.position }
+
+// get returns a copy of a value, or nil.
+func (s *State) get(key []byte) ([]byte, error) {
+	v, closer, err := s.db.Get(key)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	b := append([]byte{}, v...)
+	return b, closer.Close()
+}
+
+// Checkpoint collects one step of the state.
+type Checkpoint struct{ b *pebble.Batch }
+
+// Begin starts a checkpoint.
+func (s *State) Begin() *Checkpoint { return &Checkpoint{s.db.NewBatch()} }
+
+// set adds an entry. A batch in memory cannot fail to take one.
+func (c *Checkpoint) set(key, value []byte) {
+	if err := c.b.Set(key, value, nil); err != nil {
+		panic(fmt.Sprintf("state: batch refuses an entry: %v", err))
+	}
+}
+
+// Commit makes the checkpoint the state and waits until it is on disk.
+func (s *State) Commit(c *Checkpoint, id [16]byte, at journal.Position) error {
+	c.set([]byte{kindMeta}, metaValue(id, at))
+	if err := s.db.Apply(c.b, pebble.NoSync); err != nil {
+		return fmt.Errorf("write checkpoint: %w", err)
+	}
+	if err := s.db.Flush(); err != nil {
+		return fmt.Errorf("flush checkpoint: %w", err)
+	}
+	return nil
+}
+
+// Verify reads every table and checks its checksums.
+func (s *State) Verify() error {
+	iter, err := s.db.NewIter(nil)
+	if err != nil {
+		return err
+	}
+	for ok := iter.First(); ok; ok = iter.Next() {
+	}
+	if err := errors.Join(iter.Error(), iter.Close()); err != nil {
+		return err
+	}
+	return s.db.CheckLevels(nil)
+}
+
+// Size is the space on disk.
+func (s *State) Size() uint64 { return s.db.Metrics().DiskSpaceUsage() }
+
+// Close releases the database. What was not committed is gone, and comes again from the journal.
+func (s *State) Close() error { return s.db.Close() }
+
+// quiet keeps Pebble's running commentary out of the server's log; errors reach the caller, and what ends Pebble ends the process.
+type quiet struct{ fatal func(error) }
+
+func (quiet) Infof(string, ...any)  {}
+func (quiet) Errorf(string, ...any) {}
+func (q quiet) Fatalf(format string, args ...any) {
+	err := fmt.Errorf("state database: "+format+": nothing acknowledged is lost; free space or replace the disk, and restart", args...)
+	if q.fatal != nil {
+		q.fatal(err)
+	}
+	panic(err)
+}

@@ -1,0 +1,149 @@
+package engine
+
+import (
+	"bytes"
+	"strings"
+
+	"github.com/tallystick/tallystick/internal/core/amount"
+	"github.com/tallystick/tallystick/internal/core/ledger"
+	"github.com/tallystick/tallystick/internal/core/problem"
+	"github.com/tallystick/tallystick/internal/core/usage"
+	"github.com/tallystick/tallystick/internal/store/engine/state"
+)
+
+// tx is a view of what is decided, with rows of its own that are not part of it yet. The decider runs it; Engine.mu is held.
+type tx struct {
+	view
+	section *sectionBuild
+	rows    []ledger.Row
+	manual  map[usage.CounterID]amount.Amount
+	undone  map[uint64]uint64 // reverted adjustments → their opposites
+}
+
+// Append implements store.Tx.
+func (x *tx) Append(c ledger.Change) (uint64, error) {
+	r := ledger.Row{Seq: x.section.first + uint64(len(x.section.rows)+len(x.rows)), At: x.section.at, Change: &c}
+	s, err := ledger.DecodeState(&r)
+	if err != nil {
+		return 0, err
+	}
+	if a := s.Adjustment; a != nil {
+		id := usage.CounterID{Meter: a.Meter, Customer: a.Customer, Month: a.Month}
+		if x.config.catalog.Number(a.Meter) == nil {
+			return 0, problem.New(problem.NotFound, "no meter of number %d", a.Meter)
+		}
+		x.manual[id], _ = x.manual[id].Add(a.Amount)
+		if seq, _, ok := usage.ParseAdjustmentID(a.Reverts); ok {
+			x.undone[seq] = r.Seq
+		}
+	}
+	x.config = x.config.with(s)
+	x.rows = append(x.rows, r)
+	x.head.Seq = r.Seq
+	return r.Seq, nil
+}
+
+// decideUpdate runs an Update and takes its rows into the group, or discards them. Engine.mu is held.
+func (e *Engine) decideUpdate(g *group, w *work) {
+	b := e.byID[w.tenantID]
+	if b == nil {
+		b = newBook(e.nextNumber, w.tenantID)
+	}
+	s := g.sectionFor(e, b)
+	x := &tx{section: s, manual: map[usage.CounterID]amount.Amount{}, undone: map[uint64]uint64{}}
+	x.view = view{e: e, b: b, config: b.config, head: b.published.Load().head, now: s.at, tx: x}
+	x.head.Seq = s.first + uint64(len(s.rows)) - 1
+	if w.err = w.update(x); w.err != nil {
+		return
+	}
+	if x.config.tenant == nil {
+		w.err = errNoTenant(w.tenantID)
+		return
+	}
+	bound := changeBound(x.rows)
+	if w.err = e.canDecide(g, bound); w.err != nil {
+		return
+	}
+	g.bound += bound
+	if e.byID[w.tenantID] == nil {
+		e.byID[w.tenantID] = b
+		e.nextNumber++
+	}
+	for i := range x.rows {
+		s.rows = append(s.rows, x.rows[i])
+		s.place.Changes = true
+		if w.err = e.applyChange(b, &x.rows[i]); w.err != nil {
+			panic(w.err) // Append decoded the very same state
+		}
+	}
+	e.touched(g, s)
+}
+
+// applyChange makes a change row take effect: when it is decided, and again when it is replayed. Engine.mu is held.
+func (e *Engine) applyChange(b *book, r *ledger.Row) error {
+	s, err := ledger.DecodeState(r)
+	if err != nil {
+		return err
+	}
+	b.config = b.config.with(s)
+	ent := state.Entity{Seq: r.Seq, At: r.At, State: bytes.Clone(r.Change.State)}
+	switch {
+	case s.Tenant != nil:
+		ent.Class = state.ClassTenant
+	case s.Key != nil:
+		ent.Class, ent.Name = state.ClassKey, s.Key.ID
+	case s.Close != nil:
+		ent.Class, ent.Name = state.ClassPeriod, s.Close.Month.String()
+	case s.Meter != nil:
+		ent.Class, ent.Name = state.ClassMeter, s.Meter.Slug
+		ent.Used = b.meters[s.Meter.Number].Used
+		b.meters[s.Meter.Number] = ent
+	case s.Adjustment != nil:
+		return e.adjust(b, s.Adjustment)
+	default:
+		return nil
+	}
+	e.noteEntity(b, ent)
+	return nil
+}
+
+func (e *Engine) adjust(b *book, a *usage.Adjustment) error {
+	m := b.config.catalog.Number(a.Meter)
+	c, err := e.cell(b, usage.CounterID{Meter: a.Meter, Customer: a.Customer, Month: a.Month}, hashCustomer(a.Customer))
+	if err != nil {
+		return err
+	}
+	e.cells.touch(c)
+	c.Adjust(a.Amount, m.Aggregation, b.config.closed(a.Month))
+	if seq, _, ok := usage.ParseAdjustmentID(a.Reverts); ok {
+		e.notes[0].reverted[rowKey{b, seq}] = a.Seq
+	}
+	return nil
+}
+
+func (e *Engine) noteEntity(b *book, ent state.Entity) {
+	e.notes[0].entities[entityKey{b, ent.Class, ent.Name}] = ent
+}
+
+// use notes a meter's first event.
+func (e *Engine) use(b *book, number uint32) {
+	if b.lastUsed == number {
+		return
+	}
+	b.lastUsed = number
+	ent := b.meters[number]
+	if ent.Used {
+		return
+	}
+	ent.Used = true
+	b.meters[number] = ent
+	e.noteEntity(b, ent)
+}
+
+func (e *Engine) noteCorrection(b *book, r *usage.Row, seq uint64) {
+	k := usage.KeyOfID(strings.Clone(r.Corrects))
+	n := e.notes[0].corrections
+	n[factKey{b, k}] = append(n[factKey{b, k}], seq)
+}
+
+func errNoTenant(id string) error { return problem.New(problem.NotFound, "no tenant %q", id) }

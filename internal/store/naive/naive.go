@@ -1,0 +1,307 @@
+// Package naive is the store that is too simple to be wrong: each tenant is a list of rows in memory, and everything else is a
+// plain fold over that list, made anew whenever it is asked for. It is the oracle of every test and never a product.
+package naive
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tallystick/tallystick/internal/core/calendar"
+	"github.com/tallystick/tallystick/internal/core/ledger"
+	"github.com/tallystick/tallystick/internal/core/meter"
+	"github.com/tallystick/tallystick/internal/core/problem"
+	"github.com/tallystick/tallystick/internal/core/tenant"
+	"github.com/tallystick/tallystick/internal/core/usage"
+	"github.com/tallystick/tallystick/internal/store"
+)
+
+// Options of a naive store.
+type Options struct {
+	Now func() time.Time // default: time.Now
+}
+
+// Store keeps everything in memory.
+type Store struct {
+	now func() time.Time
+
+	mu      sync.RWMutex // guards all below
+	tenants map[string]*book
+	closed  bool
+}
+
+var _ store.Store = (*Store)(nil)
+
+// New makes an empty store.
+func New(o Options) *Store {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return &Store{now: o.Now, tenants: map[string]*book{}}
+}
+
+// book is one tenant's ledger: the rows, where the sections begin, and what the changes among the rows say.
+type book struct {
+	rows     []ledger.Row
+	sections []uint64 // first seq of each
+	head     ledger.Head
+	hasher   ledger.Hasher
+	config   config
+	// Two indexes keep tests of some thousand rows quick. They hold nothing that a scan would not find.
+	keys     map[usage.Key]int
+	counters map[usage.CounterID][]int
+}
+
+// config is what the change rows leave behind.
+type config struct {
+	tenant  *tenant.Tenant
+	keys    map[string]tenant.APIKey
+	meters  map[string]*meter.Meter
+	periods map[calendar.Month]usage.Period
+}
+
+func newBook() *book {
+	return &book{
+		keys: map[usage.Key]int{}, counters: map[usage.CounterID][]int{},
+		config: config{keys: map[string]tenant.APIKey{}, meters: map[string]*meter.Meter{}, periods: map[calendar.Month]usage.Period{}},
+	}
+}
+
+func notFound(id string) error { return problem.New(problem.NotFound, "no tenant %q", id) }
+
+func (s *Store) ready(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if s.closed {
+		return problem.New(problem.Unavailable, "the store is closed")
+	}
+	return nil
+}
+
+// Record implements store.Store.
+func (s *Store) Record(ctx context.Context, b store.Batch) ([]usage.Verdict, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.ready(ctx); err != nil {
+		return nil, err
+	}
+	t := s.tenants[b.Tenant]
+	if t == nil {
+		return nil, notFound(b.Tenant)
+	}
+	if t.config.tenant.Closed {
+		return nil, problem.New(problem.TenantClosed, "tenant %s is closed: it refuses writes", b.Tenant)
+	}
+	if len(b.Events) > store.MaxBatch {
+		return nil, problem.New(problem.TooLarge, "at most %d events in a batch, this has %d", store.MaxBatch, len(b.Events))
+	}
+	now, from := t.tick(s.now()), len(t.rows)
+	prepare := usage.NewPreparer(t.catalog())
+	verdicts := make([]usage.Verdict, len(b.Events))
+	for i := range b.Events {
+		var f usage.Fact
+		prepare.Prepare(&b.Events[i], &f)
+		row := &usage.Row{}
+		verdicts[i] = usage.Judge(t, &f, t.head.Seq+1, now, row)
+		if st := verdicts[i].Status; st == usage.Accepted || st == usage.Adjusted || st == usage.Overage {
+			t.keep(ledger.Row{At: now, Event: clone(row)})
+		}
+	}
+	t.seal(from)
+	return verdicts, nil
+}
+
+// Update implements store.Store.
+func (s *Store) Update(ctx context.Context, id string, fn func(store.Tx) error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.ready(ctx); err != nil {
+		return err
+	}
+	t := s.tenants[id]
+	if t == nil {
+		t = newBook()
+	}
+	before, from, head := t.config.clone(), len(t.rows), t.head
+	now := t.tick(s.now())
+	err := fn(&tx{view{t, now}})
+	if err == nil && t.config.tenant == nil {
+		err = notFound(id)
+	}
+	if err != nil {
+		t.rows, t.config, t.head = t.rows[:from], before, head
+		t.reindex()
+		return err
+	}
+	t.seal(from)
+	s.tenants[id] = t
+	return nil
+}
+
+// View implements store.Store.
+func (s *Store) View(ctx context.Context, id string, fn func(store.View) error) error {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if err := s.ready(ctx); err != nil {
+		return err
+	}
+	t := s.tenants[id]
+	if t == nil {
+		return notFound(id)
+	}
+	return fn(view{t, max(t.head.Clock, calendar.FromTime(s.now()))})
+}
+
+// Access implements store.Store.
+func (s *Store) Access(ctx context.Context, id, keyID string) (tn tenant.Tenant, k tenant.APIKey, err error) {
+	err = s.View(ctx, id, func(v store.View) error {
+		if tn, err = v.Tenant(); err != nil {
+			return err
+		}
+		k, err = v.APIKey(keyID)
+		return err
+	})
+	return tn, k, err
+}
+
+// Tenants implements store.Store.
+func (s *Store) Tenants(ctx context.Context, after string, limit int) ([]tenant.Tenant, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if err := s.ready(ctx); err != nil {
+		return nil, err
+	}
+	var out []tenant.Tenant
+	for id, t := range s.tenants {
+		if id > after && id != tenant.Operator {
+			out = append(out, *t.config.tenant)
+		}
+	}
+	slices.SortFunc(out, func(a, b tenant.Tenant) int { return strings.Compare(a.ID, b.ID) })
+	return out[:min(limit, len(out))], nil
+}
+
+// Ready implements store.Store.
+func (s *Store) Ready(ctx context.Context) error {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.ready(ctx)
+}
+
+// Close implements store.Store. What was recorded is gone with the store.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	return nil
+}
+
+// tick is the time that this commit sees: never before the last one's.
+func (t *book) tick(now time.Time) calendar.Micros {
+	return max(t.head.Clock, calendar.FromTime(now))
+}
+
+// keep numbers a row, appends it and takes note of what it says.
+func (t *book) keep(r ledger.Row) {
+	t.head.Seq++
+	r.Seq = t.head.Seq
+	t.rows = append(t.rows, r)
+	t.index(len(t.rows) - 1)
+}
+
+func (t *book) index(i int) {
+	r := &t.rows[i]
+	if r.Event != nil {
+		t.keys[r.Event.Key] = i
+		for _, o := range r.Event.Outcomes {
+			id := usage.CounterID{Meter: o.Meter, Customer: r.Event.Customer, Month: r.Event.Month()}
+			t.counters[id] = append(t.counters[id], i)
+		}
+		return
+	}
+	state, err := ledger.DecodeState(r)
+	if err != nil {
+		panic(err) // the state was encoded by this very process
+	}
+	switch {
+	case state.Tenant != nil:
+		t.config.tenant = state.Tenant
+	case state.Key != nil:
+		t.config.keys[state.Key.ID] = *state.Key
+	case state.Meter != nil:
+		t.config.meters[state.Meter.Slug] = state.Meter
+	case state.Close != nil:
+		t.config.periods[state.Close.Month] = *state.Close
+	case state.Adjustment != nil:
+		a := state.Adjustment
+		id := usage.CounterID{Meter: a.Meter, Customer: a.Customer, Month: a.Month}
+		t.counters[id] = append(t.counters[id], i)
+	}
+}
+
+// reindex forgets rows that a failed update had appended.
+func (t *book) reindex() {
+	before := t.config
+	fresh := newBook()
+	t.keys, t.counters, t.config = fresh.keys, fresh.counters, fresh.config
+	for i := range t.rows {
+		t.index(i)
+	}
+	t.config = before
+}
+
+// seal ends the section that began at row index from.
+func (t *book) seal(from int) {
+	if from == len(t.rows) {
+		return
+	}
+	rows := t.rows[from:]
+	t.sections = append(t.sections, rows[0].Seq)
+	t.head.Chain = t.hasher.Next(t.head.Chain, rows)
+	t.head.Clock = rows[0].At
+}
+
+func (t *book) catalog() *usage.Catalog {
+	var ms []*meter.Meter
+	for _, m := range t.config.meters {
+		ms = append(ms, m)
+	}
+	return usage.NewCatalog(t.config.tenant.Salt, ms)
+}
+
+func (c config) clone() config {
+	out := newBook().config
+	out.tenant = c.tenant
+	for k, v := range c.keys {
+		out.keys[k] = v
+	}
+	for k, v := range c.meters {
+		out.meters[k] = v
+	}
+	for k, v := range c.periods {
+		out.periods[k] = v
+	}
+	return out
+}
+
+// clone gives a row memory of its own: its strings may belong to a request.
+func clone(r *usage.Row) *usage.Row {
+	c := *r
+	for _, s := range []*string{&c.ID, &c.Meter, &c.Type, &c.Customer, &c.Resource, &c.Properties, &c.Corrects, &c.Reason, &c.Key.Name} {
+		*s = strings.Clone(*s)
+	}
+	c.Unrounded = ""
+	c.Outcomes = slices.Clone(r.Outcomes)
+	for i := range c.Outcomes {
+		c.Outcomes[i].Member = strings.Clone(c.Outcomes[i].Member)
+	}
+	return &c
+}
+
+func byPlace(a, b store.CounterPlace) int {
+	return cmp.Or(cmp.Compare(a.Month, b.Month), strings.Compare(a.Meter, b.Meter), strings.Compare(a.Customer, b.Customer))
+}

@@ -1,0 +1,248 @@
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/tallystick/tallystick/internal/core/meter"
+	"github.com/tallystick/tallystick/internal/core/problem"
+	"github.com/tallystick/tallystick/internal/core/tenant"
+	"github.com/tallystick/tallystick/internal/core/usage"
+	"github.com/tallystick/tallystick/internal/store"
+)
+
+// Bounds of one life. They keep it to some tens of milliseconds on a store that folds everything anew.
+const (
+	maxSteps    = 24
+	maxBatch    = 30
+	maxTenants  = 3
+	idsInALife  = 90
+	maxCrossing = 4 // reopenings: each is followed by a comparison of everything
+)
+
+// Life runs one random history on two stores side by side, under one clock. Every answer must be the same, and so must
+// everything they show at the end and after each reopening of the subject. Reopen may be nil.
+func Life(t *rapid.T, open func() (oracle, subject store.Store), reopen func(subject store.Store) store.Store, clock *Clock) {
+	l := &life{T: t, clock: clock, reopen: reopen, known: map[string][]string{}, adjustments: map[string][]adjustment{}, closed: map[string]bool{}}
+	l.oracle, l.subject = open()
+	defer func() {
+		for _, s := range []store.Store{l.oracle, l.subject} {
+			if err := s.Close(); err != nil {
+				t.Errorf("close: %v", err)
+			}
+		}
+	}()
+	l.content = rapid.Uint64().Draw(t, "content")
+	for n := range rapid.IntRange(2, maxTenants).Draw(t, "tenants") {
+		id := fmt.Sprint("t", n)
+		l.tenants = append(l.tenants, id)
+		l.both("create "+id, func(s store.Store) error { return Create(s, id, lifeMeters()...) })
+	}
+	for range rapid.IntRange(1, maxSteps).Draw(t, "steps") {
+		l.step()
+	}
+	Compare(t, l.oracle, l.subject, l.tenants...)
+	for _, id := range l.tenants {
+		CheckLedger(t, l.subject, id)
+	}
+}
+
+// life is a history under way.
+type life struct {
+	*rapid.T
+	oracle, subject store.Store
+	reopen          func(store.Store) store.Store
+	clock           *Clock
+	content         uint64 // what the facts of this life say is a function of it
+	tenants         []string
+	known           map[string][]string // ids of kept facts by tenant
+	adjustments     map[string][]adjustment
+	closed          map[string]bool // tenant and month
+	crossings       int
+}
+
+// adjustment is one that a person made and nobody has undone.
+type adjustment struct{ id, slug, customer, amount string }
+
+// step does one thing. Most are batches: they are what a ledger lives on.
+func (l *life) step() {
+	id := rapid.SampledFrom(l.tenants).Draw(l.T, "tenant")
+	switch rapid.IntRange(0, 19).Draw(l.T, "step") {
+	case 10, 11:
+		l.clock.Advance(rapid.SampledFrom([]time.Duration{time.Microsecond, time.Minute, time.Hour, 30 * time.Hour, 20 * 24 * time.Hour}).Draw(l.T, "forward"))
+	case 12:
+		l.clock.Advance(-rapid.SampledFrom([]time.Duration{time.Second, time.Hour, 50 * time.Hour}).Draw(l.T, "backward"))
+	case 13:
+		l.changeMeter(id)
+	case 14:
+		l.adjust(id)
+	case 15:
+		l.revert(id)
+	case 16:
+		l.closePeriod(id)
+	case 17:
+		l.changeTenant(id)
+	case 18:
+		l.changeKey(id)
+	case 19:
+		l.cross()
+	default:
+		l.batch(id)
+	}
+}
+
+// both does the same to the two stores and wants the same answer.
+func (l *life) both(what string, do func(s store.Store) error) error {
+	l.Helper()
+	want, got := do(l.oracle), do(l.subject)
+	if problem.CodeOf(want) != problem.CodeOf(got) || (want == nil) != (got == nil) {
+		l.Fatalf("%s: %v, want %v", what, got, want)
+	}
+	return got
+}
+
+func (l *life) update(what, id string, fn func(tx store.Tx) error) {
+	l.Helper()
+	_ = l.both(what+" of "+id, func(s store.Store) error { return s.Update(context.Background(), id, fn) })
+}
+
+func (l *life) batch(id string) {
+	l.Helper()
+	events := make([]usage.Event, rapid.IntRange(1, maxBatch).Draw(l.T, "events"))
+	for i := range events {
+		events[i] = l.event(id)
+	}
+	var answers [2][]usage.Verdict
+	n := 0
+	err := l.both("record for "+id, func(s store.Store) (err error) {
+		mine := append([]usage.Event(nil), events...)
+		answers[n], err = s.Record(context.Background(), store.Batch{Tenant: id, Events: mine})
+		n++
+		return err
+	})
+	if err != nil {
+		return
+	}
+	if len(answers[1]) != len(events) {
+		l.Fatalf("record for %s: %d verdicts on %d events", id, len(answers[1]), len(events))
+	}
+	for i, want := range answers[0] {
+		got := answers[1][i]
+		if told(got) != told(want) {
+			l.Fatalf("event %d of a batch for %s (%+v):\n got %s\nwant %s", i, id, events[i], told(got), told(want))
+		}
+		if got.Status == usage.Accepted || got.Status == usage.Adjusted {
+			l.known[id] = append(l.known[id], got.Key.ID())
+		}
+	}
+}
+
+// told writes all of a verdict down, the reason in the words of the rules.
+func told(v usage.Verdict) string {
+	s := fmt.Sprintf("%s %c%s seq %d overage %t", v.Status, v.Key.Space, v.Key.Name, v.Seq, v.Overage)
+	if v.Problem != nil {
+		s += fmt.Sprintf(": %s: %s %v", v.Problem.Code, v.Problem.Detail, v.Problem.Fields)
+	}
+	return s
+}
+
+func (l *life) changeMeter(id string) {
+	slug := rapid.SampledFrom(lifeMeters()).Draw(l.T, "meter").Slug
+	lateness := rapid.SampledFrom([]time.Duration{0, time.Hour, 48 * time.Hour, 400 * time.Hour}).Draw(l.T, "lateness")
+	late := rapid.SampledFrom([]meter.Late{meter.Adjust, meter.Adjust, meter.Reject}).Draw(l.T, "late")
+	l.update("change meter", id, func(tx store.Tx) error {
+		m, err := tx.Meter(slug)
+		if err != nil {
+			return err
+		}
+		m.Lateness, m.Late, m.Future, m.Name = lateness, late, m.Future+time.Minute, m.Name+"'"
+		return PutMeter(tx, m.Meter)
+	})
+}
+
+func (l *life) adjust(id string) {
+	a := adjustment{
+		slug:     rapid.SampledFrom(lifeMeters()).Draw(l.T, "meter").Slug,
+		customer: rapid.SampledFrom(lifeCustomers).Draw(l.T, "customer"),
+		amount:   rapid.SampledFrom([]string{"1", "-1", "0.000000000001", "-250.75", "999999999999999999"}).Draw(l.T, "amount"),
+	}
+	fails := rapid.IntRange(0, 3).Draw(l.T, "fails") == 0
+	l.update("adjust", id, func(tx store.Tx) (err error) {
+		if a.id, err = Adjust(tx, a.slug, a.customer, Month, a.amount, ""); err == nil && fails {
+			err = problem.New(problem.Fixed, "changed my mind")
+		}
+		return err
+	})
+	if !fails {
+		l.adjustments[id] = append(l.adjustments[id], a)
+	}
+}
+
+func (l *life) revert(id string) {
+	open := l.adjustments[id]
+	if len(open) == 0 {
+		return
+	}
+	a := open[len(open)-1]
+	l.adjustments[id] = open[:len(open)-1]
+	l.update("revert", id, func(tx store.Tx) error {
+		_, err := Adjust(tx, a.slug, a.customer, Month, Amount(a.amount).Neg().String(), a.id)
+		return err
+	})
+}
+
+// closePeriod closes a month once: a service would refuse the second time.
+func (l *life) closePeriod(id string) {
+	m := Month - 1 + rapid.SampledFrom([]usage.Period{{Month: 0}, {Month: 0}, {Month: 1}}).Draw(l.T, "month").Month
+	name := id + m.String()
+	if l.closed[name] {
+		return
+	}
+	l.closed[name] = true
+	l.update("close", id, func(tx store.Tx) error { return ClosePeriod(tx, m) })
+}
+
+// changeTenant renames, or closes for good, which most lives should not live to see early.
+func (l *life) changeTenant(id string) {
+	last := rapid.IntRange(0, 5).Draw(l.T, "last") == 0
+	l.update("change tenant", id, func(tx store.Tx) error {
+		t, err := tx.Tenant()
+		if err != nil {
+			return err
+		}
+		t.Name += "'"
+		if last && !t.Closed {
+			t.Closed, t.ClosedAt = true, tx.Now()
+		}
+		return PutTenant(tx, t)
+	})
+}
+
+func (l *life) changeKey(id string) {
+	name := id + "." + rapid.SampledFrom([]string{"k1", "k2", "K1"}).Draw(l.T, "key")
+	l.update("change key", id, func(tx store.Tx) error {
+		k, err := tx.APIKey(name)
+		switch {
+		case problem.Is(err, problem.NotFound):
+			k = tenant.APIKey{ID: name, Scopes: tenant.Ingest, Hash: tenant.HashToken(name), CreatedAt: tx.Now()}
+		case err != nil:
+			return err
+		default:
+			k.RevokedAt = tx.Now()
+		}
+		return PutKey(tx, k)
+	})
+}
+
+// cross closes and opens the subject, where it can.
+func (l *life) cross() {
+	if l.reopen == nil || l.crossings == maxCrossing {
+		return
+	}
+	l.crossings++
+	l.subject = l.reopen(l.subject)
+	Compare(l.T, l.oracle, l.subject, l.tenants...)
+}
