@@ -53,6 +53,7 @@ var trunks = []struct {
 	{"console", leaf},
 	{"internal/simtest", harness},
 	{"internal/archtest", harness},
+	{"internal/pgtest", harness},
 }
 
 func roomOf(dir string) room {

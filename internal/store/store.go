@@ -46,6 +46,11 @@ type Store interface {
 	// Tenants lists tenants by id, after the given one. The operator's own is never among them.
 	Tenants(ctx context.Context, after string, limit int) ([]tenant.Tenant, error)
 
+	// Import appends a section that another store committed: rows, numbers, time and verdicts as they are, nothing decided again.
+	// Its first row must follow the tenant's last, so that an import that broke off goes on where it stopped; the section that
+	// creates the tenant comes first. Errors: Conflict (it does not follow).
+	Import(ctx context.Context, tenantID string, s ledger.Section) error
+
 	// Ready returns nil when a commit could succeed now, else why not.
 	Ready(ctx context.Context) error
 

@@ -156,14 +156,17 @@ func (m *Meter) Check() *problem.Error {
 	if p := tenant.CheckID("slug", m.Slug, MaxSlug); p != nil {
 		return p
 	}
-	if len(m.Name) > MaxName {
-		return problem.At("name", "at most %d bytes", MaxName)
+	if m.Aggregation < Sum || m.Aggregation > Avg {
+		return problem.At("aggregation", "required: one of sum, count, min, max, last, unique, avg")
+	}
+	if p := tenant.CheckName("name", m.Name, MaxName); p != nil {
+		return p
 	}
 	for _, f := range [...]struct{ path, value string }{
 		{"event_type", m.EventType}, {"value_property", m.ValueProperty}, {"unique_property", m.UniqueProperty},
 	} {
-		if len(f.value) > MaxProperty || strings.IndexByte(f.value, 0) >= 0 {
-			return problem.At(f.path, "at most %d bytes, without NUL", MaxProperty)
+		if p := tenant.CheckName(f.path, f.value, MaxProperty); p != nil {
+			return p
 		}
 	}
 	if m.Aggregation == Unique && m.UniqueProperty == "" {
@@ -208,7 +211,7 @@ func (m *Meter) checkKey() *problem.Error {
 		switch {
 		case seen[f]:
 			return problem.At("key_fields", "%q stands twice", f)
-		case isProperty && name != "" && len(name) <= MaxProperty:
+		case isProperty && name != "" && tenant.CheckName("key_fields", name, MaxProperty) == nil:
 		case f == "meter" || f == "customer" || f == "resource" || f == "time":
 		default:
 			return problem.At("key_fields", "%q is not one of meter, customer, resource, time, properties.<name>", f)
@@ -223,6 +226,9 @@ func (m *Meter) checkKey() *problem.Error {
 
 // CheckChange judges going from m to next: slug and creation never change, what shapes past rows is fixed once used.
 func (m *Meter) CheckChange(next *Meter, used bool) *problem.Error {
+	if m.Slug != next.Slug || m.Number != next.Number || m.CreatedAt != next.CreatedAt {
+		return problem.At("slug", "a meter keeps its slug: create another meter")
+	}
 	if p := next.Check(); p != nil {
 		return p
 	}

@@ -7,6 +7,7 @@ import (
 	"crypto/subtle"
 	"encoding/hex"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/problem"
@@ -46,8 +47,8 @@ func (t *Tenant) Check() *problem.Error {
 
 // CheckDetails judges the parts that can change.
 func (t *Tenant) CheckDetails() *problem.Error {
-	if len(t.Name) > MaxName {
-		return problem.At("name", "at most %d bytes", MaxName)
+	if p := CheckName("name", t.Name, MaxName); p != nil {
+		return p
 	}
 	if len(t.AllowedOrigins) > MaxOrigins {
 		return problem.At("allowed_origins", "at most %d origins", MaxOrigins)
@@ -75,6 +76,14 @@ func CheckID(path, id string, max int) *problem.Error {
 			continue
 		}
 		return problem.At(path, "letters, digits, '_', '-' and '.' only, starting with a letter or digit")
+	}
+	return nil
+}
+
+// CheckName accepts up to max bytes of UTF-8 without NUL, which SQL text cannot hold.
+func CheckName(path, name string, max int) *problem.Error {
+	if len(name) > max || !utf8.ValidString(name) || strings.IndexByte(name, 0) >= 0 {
+		return problem.At(path, "at most %d bytes of UTF-8 without NUL", max)
 	}
 	return nil
 }
@@ -163,8 +172,8 @@ type APIKey struct {
 
 // Check judges what a caller chose.
 func (k *APIKey) Check(now calendar.Micros) *problem.Error {
-	if len(k.Name) > MaxName {
-		return problem.At("name", "at most %d bytes", MaxName)
+	if p := CheckName("name", k.Name, MaxName); p != nil {
+		return p
 	}
 	if k.ExpiresAt != 0 && k.ExpiresAt <= now {
 		return problem.At("expires_at", "must lie in the future")

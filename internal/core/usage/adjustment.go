@@ -47,14 +47,14 @@ func ParseAdjustmentID(id string) (seq uint64, meter uint32, ok bool) {
 	}
 	first, second, late := strings.Cut(rest, "_")
 	seq, err := strconv.ParseUint(first, 10, 64)
-	if err != nil {
+	if err != nil || seq == 0 {
 		return 0, 0, false
 	}
 	if !late {
-		return seq, 0, true
+		return seq, 0, ManualID(seq) == id
 	}
 	n, err := strconv.ParseUint(second, 10, 32)
-	return seq, uint32(n), err == nil && n > 0
+	return seq, uint32(n), err == nil && n > 0 && LateID(seq, uint32(n)) == id
 }
 
 // LateAdjustment is what an outcome outside the on-time fold did to the total, or false when it was on time.

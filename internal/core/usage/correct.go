@@ -30,7 +30,11 @@ func keepCorrection(st State, f *Fact, seq uint64, _ calendar.Micros, row *Row) 
 	if p != nil {
 		return p
 	}
+	if e.Unrounded != "" && m.Rounding != meter.HalfEven {
+		return inexact()
+	}
 	row.Event, row.Key, row.Outcomes = *e, f.Key, row.Outcomes[:0]
+	row.Unrounded = ""
 	row.Meter = m.Slug
 	row.Customer, row.Resource, row.Time = target.Customer, target.Resource, target.Time
 	o := Outcome{Meter: hit.Meter, Value: e.Quantity, Base: hit.Value, Member: hit.Member}

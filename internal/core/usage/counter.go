@@ -18,6 +18,7 @@ type Counter struct {
 	// Generation numbers the set of a unique meter's members; taking a member out starts the next one.
 	Generation uint32
 	Manual     amount.Amount // adjustments by people
+	Adjusted   bool          // there were some, though they may add up to nothing
 	Sealed     bool          // SealedTotal was fixed because something came after the close
 	SealedAt   amount.Amount
 }
@@ -68,11 +69,18 @@ func (c *Counter) fits(v amount.Amount) bool {
 	if !ok {
 		return false
 	}
-	if _, ok = sum.Add(c.Manual); !ok {
+	if _, ok = c.OnTime.Sum.Add(v); !ok {
 		return false
 	}
-	_, ok = c.OnTime.Sum.Add(v)
-	return ok
+	if c.Manual.IsZero() {
+		return true
+	}
+	for _, total := range [...]amount.Amount{sum, v, amount.FromInt(c.All().Count + 1)} {
+		if _, ok := total.Add(c.Manual); !ok {
+			return false
+		}
+	}
+	return true
 }
 
 // CanAdjust reports whether the amount can be added by hand.
@@ -93,6 +101,7 @@ func (c *Counter) CanAdjust(a amount.Amount) bool {
 func (c *Counter) Adjust(a amount.Amount, agg meter.Aggregation, closed bool) {
 	c.seal(agg, closed)
 	c.Manual, _ = c.Manual.Add(a)
+	c.Adjusted = true
 }
 
 // add folds one fact. seenOnTime and seen tell whether a unique meter's member was there before.
@@ -130,5 +139,5 @@ func (c *Counter) Equal(d *Counter, a meter.Aggregation) bool {
 
 // Empty reports whether the counter has never been touched.
 func (c *Counter) Empty() bool {
-	return c.OnTime.Count == 0 && c.Late == nil && !c.Started && c.Manual.IsZero() && !c.Sealed
+	return c.OnTime.Count == 0 && c.Late == nil && !c.Started && !c.Adjusted && !c.Sealed
 }

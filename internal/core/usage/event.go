@@ -101,10 +101,7 @@ func (e *Event) checkCorrection() *problem.Error {
 	if !e.Has(GivenQuantity) {
 		return problem.At("quantity", "a correction needs a quantity")
 	}
-	if e.Unrounded != "" {
-		return problem.At("quantity", "%v", amount.ErrPrecision)
-	}
-	if e.Quantity.IsZero() {
+	if e.Quantity.IsZero() && e.Unrounded == "" {
 		return problem.At("quantity", "a correction of zero changes nothing")
 	}
 	if e.Meter != "" && e.Type != "" {

@@ -45,20 +45,24 @@ type State interface {
 // Judge decides one fact: duplicate or conflict, late or on time, kept or refused. If it is kept, row is filled with what
 // the ledger shall hold under seq and the state has changed; else nothing has. The order of the checks is fixed (P6).
 func Judge(st State, f *Fact, seq uint64, now calendar.Micros, row *Row) Verdict {
-	if f.Refusal != nil {
-		return refused(f, f.Refusal)
+	p := f.Refusal
+	if p == nil {
+		p = checkFuture(f, now)
 	}
-	if p := checkFuture(f, now); p != nil {
+	if p != nil && f.Key.Name == "" {
 		return refused(f, p)
 	}
 	known, err := st.Known(f)
 	if err != nil {
 		return refused(f, unreadable(err))
 	}
-	if known.Seq != 0 {
+	// What is in the ledger is a duplicate, also if the meters have changed since so that it would be refused today (P1).
+	if known.Seq != 0 && (p == nil || !known.Other) {
 		return repeated(f, known)
 	}
-	var p *problem.Error
+	if p != nil {
+		return refused(f, p)
+	}
 	if f.Event.Corrects != "" {
 		p = keepCorrection(st, f, seq, now, row)
 	} else {
@@ -110,6 +114,7 @@ type touch struct {
 
 func keepFact(st State, f *Fact, seq uint64, now calendar.Micros, row *Row) *problem.Error {
 	row.Event, row.Key, row.Outcomes = *f.Event, f.Key, row.Outcomes[:0]
+	row.Unrounded = ""
 	if !row.Has(GivenTime) {
 		row.Time = now
 	}

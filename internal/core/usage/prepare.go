@@ -93,6 +93,10 @@ func (p *Preparer) Prepare(e *Event, f *Fact) {
 	}
 	if e.Corrects != "" {
 		f.Key = Key{ClientSpace, e.ID}
+		if e.Unrounded != "" {
+			// Whether the meter rounds is known with the target; the content must be the same either way.
+			f.Refusal = roundCorrection(e)
+		}
 		return
 	}
 	if e.Meter != "" {
@@ -100,10 +104,14 @@ func (p *Preparer) Prepare(e *Event, f *Fact) {
 	} else {
 		f.Refusal = p.feedType(e, f)
 	}
-	if f.Refusal != nil {
+	if f.Refusal == nil {
+		f.Refusal = p.name(e, f)
 		return
 	}
-	f.Refusal = p.name(e, f)
+	// The key of a refused event still tells whether it is in the ledger already.
+	if m := p.catalog.slugs[e.Meter]; e.ID != "" && (m == nil || m.KeyPolicy == meter.ClientKey) {
+		f.Key = Key{ClientSpace, e.ID}
+	}
 }
 
 func (p *Preparer) feedMeter(e *Event, f *Fact) *problem.Error {
@@ -169,16 +177,33 @@ func (p *Preparer) name(e *Event, f *Fact) *problem.Error {
 	return refusal
 }
 
+func inexact() *problem.Error {
+	return problem.At("quantity", "%v; a meter with rounding half_even would round it", amount.ErrPrecision)
+}
+
 func round(e *Event, r meter.Rounding) *problem.Error {
 	if r != meter.HalfEven {
-		return problem.At("quantity", "%v; a meter with rounding half_even would round it", amount.ErrPrecision)
+		return inexact()
 	}
 	q, err := amount.ParseRounded(e.Unrounded)
 	if err != nil {
 		return problem.At("quantity", "%v", err)
 	}
-	if q.Sign() < 0 {
+	// The sign is the text's: what rounds to zero from below was negative all the same.
+	if strings.HasPrefix(e.Unrounded, "-") {
 		return problem.At("quantity", "must not be negative; a correction names the fact it corrects in corrects")
+	}
+	e.Quantity = q
+	return checkMagnitude("quantity", q)
+}
+
+func roundCorrection(e *Event) *problem.Error {
+	q, err := amount.ParseRounded(e.Unrounded)
+	if err != nil {
+		return problem.At("quantity", "%v", err)
+	}
+	if q.IsZero() {
+		return problem.At("quantity", "a correction that rounds to zero changes nothing")
 	}
 	e.Quantity = q
 	return checkMagnitude("quantity", q)
@@ -215,7 +240,7 @@ func feed(e *Event, m *meter.Meter) (Feed, *problem.Error) {
 	if err != nil {
 		return f, problem.At(path, "%v", err)
 	}
-	if q.Sign() < 0 {
+	if q.Sign() < 0 || q.IsZero() && strings.HasPrefix(v.Text, "-") && strings.ContainsAny(v.Text, "123456789") {
 		return f, problem.At(path, "must not be negative")
 	}
 	f.Value = q

@@ -23,7 +23,10 @@ func gzipped(t testing.TB, parts ...string) string {
 	t.Helper()
 	var b bytes.Buffer
 	for _, p := range parts {
-		w := gzip.NewWriter(&b)
+		w, err := gzip.NewWriterLevel(&b, gzip.BestSpeed)
+		if err != nil {
+			t.Fatal(err)
+		}
 		if _, err := io.WriteString(w, p); err != nil {
 			t.Fatal(err)
 		}
@@ -39,7 +42,7 @@ func zstded(t testing.TB, streamed bool, parts ...string) string {
 	t.Helper()
 	var b bytes.Buffer
 	for _, p := range parts {
-		w, err := zstd.NewWriter(&b, zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(1<<20))
+		w, err := zstd.NewWriter(&b, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithWindowSize(1<<20))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -211,7 +214,7 @@ func TestBodyCutShort(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	event := `{"id":"e","meter":"calls","customer":"c"}`
 	_, err = fmt.Fprintf(conn, "POST /v1/events HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s", w.keys["ingest"], len(event)+1, event)
 	if err != nil {

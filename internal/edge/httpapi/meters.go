@@ -104,7 +104,9 @@ func postMeter(x *exchange) error {
 	if err := f.done(); err != nil {
 		return err
 	}
-	patch.apply(&m)
+	if p := patch.apply(&m); p != nil {
+		return p
+	}
 	kept, err := x.s.options.Registry.CreateMeter(x.r.Context(), x.caller.Actor(), x.caller.Tenant, m)
 	if err != nil {
 		return err

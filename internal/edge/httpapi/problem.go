@@ -63,10 +63,10 @@ func (x *exchange) problemOf(err error) *problem.Error {
 // retryAdvice says whether the same request may be sent again when its fate is unknown.
 func (x *exchange) retryAdvice() string {
 	switch {
-	case x.r.URL.Path == eventsPath:
-		return "sending the same events again is safe: those already recorded are answered duplicate"
 	case x.r.Method == http.MethodGet || x.r.Method == http.MethodHead:
 		return "trying again is safe"
+	case x.r.URL.Path == eventsPath:
+		return "sending the same events again is safe: those already recorded are answered duplicate"
 	}
 	return "look whether it did before trying again"
 }

@@ -55,7 +55,7 @@ var routes = []route{
 	{"GET", "/v1/meters/{slug}", ofTenant, tenant.Read, getMeter},
 	{"PATCH", "/v1/meters/{slug}", ofTenant, tenant.Admin, patchMeter},
 
-	{"POST", eventsPath, ofTenant, tenant.Ingest, acceptEvents},
+	postEvents,
 	{"GET", eventsPath, ofTenant, tenant.Read, listEvents},
 	{"GET", "/v1/events/{id}", ofTenant, tenant.Read, getEvent},
 
@@ -71,8 +71,8 @@ var routes = []route{
 	{"POST", "/v1/periods/{period}/close", ofTenant, tenant.Billing, closePeriod},
 }
 
-// postEvents is the hot route. It also stands in routes, for a path that is written with escapes.
-var postEvents = &route{"POST", eventsPath, ofTenant, tenant.Ingest, acceptEvents}
+// postEvents is the hot route, which ServeHTTP knows by itself.
+var postEvents = route{"POST", eventsPath, ofTenant, tenant.Ingest, acceptEvents}
 
 // resource is one path with its methods. A mux of our own, because ids may hold slashes and dots, which the standard one
 // cleans away with a redirect, and because it answers 404 and 405 in plain text.

@@ -124,7 +124,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer x.end()
 	// The one hot route is told apart before any table is looked at.
 	if r.Method == http.MethodPost && r.URL.Path == eventsPath && r.URL.RawPath == "" {
-		x.finish(x.serve(postEvents))
+		x.finish(x.serve(&postEvents))
 		return
 	}
 	x.finish(s.dispatch(x))
@@ -195,10 +195,14 @@ func (x *exchange) logLine() {
 		slog.String("request_id", x.id), slog.String("method", x.r.Method), slog.String("path", x.r.URL.EscapedPath()),
 		slog.Int("status", x.status), slog.Duration("took", time.Since(x.began)),
 	}
-	if x.caller.KeyID != "" {
-		attrs = append(attrs, slog.String("tenant", x.caller.Tenant), slog.String("api_key_id", x.caller.KeyID))
+	if actor := x.caller.Actor(); actor != "" {
+		attrs = append(attrs, slog.String("tenant", x.caller.Tenant), slog.String("actor", actor))
 	}
-	if x.err != nil {
+	if code := problem.CodeOf(x.err); code != "" {
+		attrs = append(attrs, slog.String("code", string(code)))
+	}
+	if x.err != nil && x.status >= http.StatusInternalServerError {
+		// What a caller did wrong is told to the caller; its words often quote the body.
 		attrs = append(attrs, slog.String("error", x.err.Error()))
 	}
 	x.s.log.LogAttrs(ctx, level, "request", attrs...)

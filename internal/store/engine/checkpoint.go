@@ -89,10 +89,7 @@ func (e *Engine) freeze(end journal.Position) *checkpoint {
 func (e *Engine) checkpointLoop() {
 	for c := range e.checkpoints {
 		if err := e.save(c); err != nil {
-			if e.failure.CompareAndSwap(nil, &failure{err}) {
-				close(e.failed)
-			}
-			e.fatal(err)
+			e.fail(err)
 			return
 		}
 		e.saving.Store(false)

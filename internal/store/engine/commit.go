@@ -93,9 +93,12 @@ func (e *Engine) admit(g *group, w *work) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if w.update != nil {
+	switch {
+	case w.update != nil:
 		e.decideUpdate(g, w)
-	} else {
+	case w.imported != nil:
+		e.decideImport(g, w)
+	default:
 		g.bound += w.bound
 		e.decideFacts(g, w)
 	}
@@ -327,8 +330,9 @@ func (e *Engine) drain() {
 
 // fail ends the engine: what memory holds is no longer what the disk holds.
 func (e *Engine) fail(err error) bool {
-	e.failure.Store(&failure{err})
-	close(e.failed)
+	if e.failure.CompareAndSwap(nil, &failure{err}) {
+		close(e.failed)
+	}
 	e.fatal(err)
 	return false
 }

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -47,6 +48,8 @@ type Options struct {
 	CheckpointBytes int64
 	// Progress is told how far replaying the journal has come, in bytes. Default: nobody is.
 	Progress func(done, total int64)
+
+	locked bool // the caller holds the directory's lock
 }
 
 // Engine implements store.Store.
@@ -55,7 +58,7 @@ type Engine struct {
 	fatal   func(error)
 	options Options
 	id      [16]byte
-	lock    interface{ Close() error }
+	lock    io.Closer
 	journal *journal.Journal
 	index   *keyindex.Index
 	state   *state.State
@@ -79,6 +82,7 @@ type Engine struct {
 	// The committer.
 	maxGroup int
 	judging  history      // the decider's
+	recall   recall       // the decider's
 	writer   recordWriter // the writer's
 	hasher   ledger.Hasher
 	flight   atomic.Int64 // bound of the group being written
@@ -117,7 +121,6 @@ func Open(o Options) (*Engine, error) {
 
 func (e *Engine) start() {
 	e.maxGroup = min(maxGroupBytes, e.journal.MaxPayload()/4)
-	e.idle <- struct{}{}
 	e.savedAt = e.journal.Size()
 	for _, loop := range []func(){e.decideLoop, e.writeLoop, e.answerLoop, e.checkpointLoop} {
 		e.running.Add(1)

@@ -7,6 +7,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/tallystick/tallystick/internal/store"
+	"github.com/tallystick/tallystick/internal/store/naive"
 	"github.com/tallystick/tallystick/internal/store/storetest"
 )
 
@@ -38,4 +39,27 @@ func TestConformance(t *testing.T) {
 			return mustOpen(t, small(e.options.FS, now))
 		},
 	})
+}
+
+// Every story of the suite, told to the oracle, is carried to the engine, through a restart, and back.
+func TestLedgersAreCarriedUnchanged(t *testing.T) {
+	for _, c := range storetest.Cases() {
+		clock := storetest.NewClock()
+		oracle := naive.New(naive.Options{Now: clock.Now})
+		s := c.Try(t, storetest.Bench{Store: oracle, Clock: clock})
+		if s == nil {
+			continue
+		}
+		fs := vfs.NewMem()
+		e := mustOpen(t, small(fs, clock.Now))
+		storetest.Carry(t, s, e)
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
+		e = mustOpen(t, small(fs, clock.Now))
+		storetest.Carry(t, e, naive.New(naive.Options{Now: clock.Now}))
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
 }

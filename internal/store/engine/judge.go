@@ -50,6 +50,8 @@ type history struct {
 	at   keyindex.Epoch
 	hash hasher
 	last *cell // of the last call of Counter
+
+	replaying *section // whose rows no place names yet
 }
 
 var _ usage.State = (*history)(nil)
@@ -164,6 +166,10 @@ func (h *history) Slice(id usage.CounterID, below uint64, fn func(*usage.Row, *u
 		walkRows(s.rows, nil, id, below, fn)
 		section = c.prev
 	}
+	if s := h.replaying; s != nil && section == s.first {
+		walkRows(s.rows, nil, id, below, fn)
+		section = c.prev
+	}
 	h.e.drain()
 	for section != 0 {
 		if section, err = h.e.walkSection(h.b, section, id, below, fn); err != nil {
@@ -265,13 +271,25 @@ func (e *Engine) rowForJudging(b *book, seq uint64) (*ledger.Row, error) {
 	if s := b.section; s != nil && seq >= s.first {
 		return &s.rows[seq-s.first], nil
 	}
+	m := &e.recall
+	if m.book == b && seq >= m.first && seq-m.first < uint64(len(m.rows)) {
+		return &m.rows[seq-m.first], nil
+	}
 	if b.undurable != nil {
 		e.drain()
 	}
-	var d decoder
-	s, err := e.readSection(b, seq, &d, b.config.catalog)
+	m.book = nil
+	s, err := e.readSection(b, seq, &m.decoder, b.config.catalog)
 	if err != nil {
 		return nil, err
 	}
-	return &s.rows[seq-s.first], nil
+	m.book, m.section = b, s
+	return &m.rows[seq-m.first], nil
+}
+
+// recall is the section that judging read last. Facts that meet the rows of an earlier batch tend to come as that batch did.
+type recall struct {
+	book *book
+	section
+	decoder decoder
 }

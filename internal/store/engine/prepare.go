@@ -44,7 +44,7 @@ func (e *Engine) prepareWith(w *work, s *scratch, catalog *usage.Catalog) error 
 	for i := range w.facts {
 		f := &w.facts[i]
 		p.Prepare(&w.events[i], &f.Fact)
-		if f.Refusal != nil {
+		if f.Key.Name == "" {
 			s.hashes[i] = keyindex.Hash{}
 			continue
 		}

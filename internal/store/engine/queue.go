@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/store"
@@ -35,6 +36,9 @@ type work struct {
 	// Of Update.
 	tenantID string
 	update   func(store.Tx) error
+
+	// Of Import, with tenantID.
+	imported *ledger.Section
 
 	bound int // largest encoding
 	err   error

@@ -3,6 +3,8 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"io"
+	"slices"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -41,6 +43,7 @@ func open(o *Options) (*Engine, error) {
 		queue: newQueue(), toWrite: make(chan *group, 1), toAnswer: make(chan *group, 4), idle: make(chan struct{}, 1), failed: make(chan struct{}),
 		checkpoints: make(chan *checkpoint, 1),
 	}
+	e.idle <- struct{}{} // replaying may drain before there is a writer
 	if err := e.openFiles(); err != nil {
 		return nil, errors.Join(err, e.release())
 	}
@@ -52,8 +55,10 @@ func (e *Engine) openFiles() (err error) {
 	if err := o.FS.MkdirAll(o.Dir, 0o700); err != nil {
 		return fmt.Errorf("make data directory: %w", err)
 	}
-	if e.lock, err = o.FS.Lock(o.FS.PathJoin(o.Dir, "LOCK")); err != nil {
-		return fmt.Errorf("data directory %s is in use by another process, or cannot be locked: %w", o.Dir, err)
+	if !o.locked {
+		if e.lock, err = lock(o.FS, o.Dir); err != nil {
+			return err
+		}
 	}
 	if e.id, err = identify(o.FS, o.Dir); err != nil {
 		return err
@@ -71,6 +76,15 @@ func (e *Engine) openFiles() (err error) {
 	return nil
 }
 
+// lock makes sure that one process alone has the directory open.
+func lock(fs vfs.FS, dir string) (io.Closer, error) {
+	l, err := fs.Lock(fs.PathJoin(dir, "LOCK"))
+	if err != nil {
+		return nil, fmt.Errorf("data directory %s cannot be locked: another tallystick most likely has it open: stop that one, or choose another directory: %w", dir, err)
+	}
+	return l, nil
+}
+
 // recover brings books, counters and keys to where the journal ends.
 func (e *Engine) recover() error {
 	if err := e.loadBooks(); err != nil {
@@ -82,7 +96,8 @@ func (e *Engine) recover() error {
 		from, floor = floor, from
 	}
 	start := time.Now()
-	total, rows := e.journal.Size(), int64(0)
+	rows := int64(0)
+	progress := e.newProgress(from, e.options.Progress)
 	var heads []sectionHead
 	h := &history{e: e}
 	err := e.journal.Recover(from, floor, func(pos, next journal.Position, payload []byte) (err error) {
@@ -95,11 +110,13 @@ func (e *Engine) recover() error {
 				return fmt.Errorf("replay rows from %d on of tenant number %d, in the record at %s: %w", head.first, head.tenant, pos, err)
 			}
 		}
-		return e.afterReplayed(next, total)
+		progress.reached(next)
+		return e.afterReplayed(next)
 	})
 	if err != nil {
 		return err
 	}
+	progress.end()
 	for _, b := range e.byID {
 		e.books.Store(b.id, b)
 	}
@@ -156,7 +173,7 @@ func (e *Engine) replaySection(h *history, pos journal.Position, head sectionHea
 	}
 	place := newPlace(s.first)
 	place.Rows, place.Position, place.Offset = len(s.rows), pos, head.offset
-	*h = history{e: e, b: b, hash: h.hash}
+	*h = history{e: e, b: b, hash: h.hash, replaying: &s}
 	links := s.links
 	for i := range s.rows {
 		r := &s.rows[i]
@@ -195,24 +212,34 @@ func (e *Engine) replayKey(h *history, b *book, r *ledger.Row) {
 }
 
 func (e *Engine) replayEvent(h *history, r *ledger.Row, first uint64, links []link) error {
-	if err := usage.Apply(h, r.Event, r.Seq); err != nil {
+	got, err := e.fold(h, r.Event, r.Seq, first, nil)
+	if err != nil {
 		return err
 	}
-	for i := range r.Event.Outcomes {
-		id := usage.CounterID{Meter: r.Event.Outcomes[i].Meter, Customer: r.Event.Customer, Month: r.Event.Month()}
-		c, err := e.cell(h.b, id, hashCustomer(id.Customer))
-		if err != nil {
-			return err
-		}
-		if got := c.link(first); got != links[i] {
-			return fmt.Errorf("row %d says that its counter was touched %d before, the state says %d", r.Seq, links[i], got)
-		}
-		e.use(h.b, id.Meter)
-	}
-	if r.Event.IsCorrection() {
-		e.noteCorrection(h.b, r.Event, r.Seq)
+	if !slices.Equal(got, links) {
+		return fmt.Errorf("row %d says that its counters were touched %d before, the state says %d", r.Seq, links, got)
 	}
 	return nil
+}
+
+// fold repeats what a row that was decided before did, and appends the links of its outcomes.
+func (e *Engine) fold(h *history, r *usage.Row, seq, first uint64, links []link) ([]link, error) {
+	if err := usage.Apply(h, r, seq); err != nil {
+		return links, err
+	}
+	for i := range r.Outcomes {
+		id := usage.CounterID{Meter: r.Outcomes[i].Meter, Customer: r.Customer, Month: r.Month()}
+		c, err := e.cell(h.b, id, hashCustomer(id.Customer))
+		if err != nil {
+			return links, err
+		}
+		links = append(links, c.link(first))
+		e.use(h.b, id.Meter)
+	}
+	if r.IsCorrection() {
+		e.noteCorrection(h.b, r, seq)
+	}
+	return links, nil
 }
 
 // replayedBook finds the section's tenant. One that the state does not know yet comes into being with its first section.
@@ -250,10 +277,7 @@ func (e *Engine) replayedSection(b *book, s *section, place state.Section) {
 }
 
 // afterReplayed keeps memory bounded however long the replay is.
-func (e *Engine) afterReplayed(next journal.Position, total int64) error {
-	if e.options.Progress != nil {
-		e.options.Progress(int64(next.Segment-1)*int64(e.journal.MaxPayload())+int64(next.Offset), total)
-	}
+func (e *Engine) afterReplayed(next journal.Position) error {
 	if e.index.Full() {
 		e.freezeIndex(next)
 		if e.index.Backlog() > maxIndexBacklog {

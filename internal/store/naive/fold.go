@@ -179,7 +179,7 @@ func (t *book) fold(id usage.CounterID, upTo uint64) *usage.Counter {
 			if err != nil {
 				panic(err)
 			}
-			c.Manual = add(c.Manual, s.Adjustment.Amount)
+			c.Manual, c.Adjusted = add(c.Manual, s.Adjustment.Amount), true
 			continue
 		}
 		for _, o := range r.Event.Outcomes {

@@ -142,6 +142,38 @@ func (s *Store) Update(ctx context.Context, id string, fn func(store.Tx) error) 
 	return nil
 }
 
+// Import implements store.Store.
+func (s *Store) Import(ctx context.Context, id string, sec ledger.Section) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.ready(ctx); err != nil {
+		return err
+	}
+	t := s.tenants[id]
+	if t == nil {
+		t = newBook()
+	}
+	if sec.First != t.head.Seq+1 || len(sec.Rows) == 0 {
+		return problem.New(problem.Conflict, "the ledger of %s ends with row %d: a section from %d on does not follow", id, t.head.Seq, sec.First)
+	}
+	from := len(t.rows)
+	for _, r := range sec.Rows {
+		if r.Event != nil {
+			t.keep(ledger.Row{At: sec.At, Event: clone(r.Event)})
+			continue
+		}
+		c := *r.Change
+		c.State = slices.Clone(c.State)
+		t.keep(ledger.Row{At: sec.At, Change: &c})
+	}
+	if t.config.tenant == nil {
+		return notFound(id)
+	}
+	t.seal(from)
+	s.tenants[id] = t
+	return nil
+}
+
 // View implements store.Store.
 func (s *Store) View(ctx context.Context, id string, fn func(store.View) error) error {
 	s.mu.RLock()

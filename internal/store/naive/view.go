@@ -7,6 +7,7 @@ import (
 
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/ledger"
+	"github.com/tallystick/tallystick/internal/core/meter"
 	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/core/tenant"
 	"github.com/tallystick/tallystick/internal/core/usage"
@@ -42,7 +43,13 @@ func (v view) Meter(slug string) (store.Meter, error) {
 	if !ok {
 		return store.Meter{}, problem.New(problem.NotFound, "no meter %q", slug)
 	}
-	return store.Meter{Meter: *m, Used: v.used(m.Number)}, nil
+	return v.meter(m), nil
+}
+
+func (v view) meter(m *meter.Meter) store.Meter {
+	out := store.Meter{Meter: *m, Used: v.used(m.Number)}
+	out.KeyFields = slices.Clone(m.KeyFields)
+	return out
 }
 
 func (v view) used(number uint32) bool {
@@ -73,7 +80,7 @@ func (v view) Meters(after string, limit int) ([]store.Meter, error) {
 	var out []store.Meter
 	for slug, m := range v.t.config.meters {
 		if slug > after {
-			out = append(out, store.Meter{Meter: *m, Used: v.used(m.Number)})
+			out = append(out, v.meter(m))
 		}
 	}
 	slices.SortFunc(out, func(a, b store.Meter) int { return strings.Compare(a.Slug, b.Slug) })
@@ -88,10 +95,17 @@ func (v view) Event(k usage.Key) (ledger.Row, []ledger.Row, error) {
 	var corrections []ledger.Row
 	for j := range v.t.rows {
 		if r := v.t.rows[j].Event; r != nil && r.Corrects == k.ID() {
-			corrections = append(corrections, v.t.rows[j])
+			corrections = append(corrections, own(&v.t.rows[j]))
 		}
 	}
-	return v.t.rows[i], corrections, nil
+	return own(&v.t.rows[i]), corrections, nil
+}
+
+// own gives an event row memory that the caller may do with as it likes.
+func own(r *ledger.Row) ledger.Row {
+	out := *r
+	out.Event = clone(r.Event)
+	return out
 }
 
 func (v view) Rows(after uint64, _ store.RowHint, fn func(*ledger.Row) bool) (uint64, bool, error) {

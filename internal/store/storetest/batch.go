@@ -8,6 +8,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/meter"
 	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/core/usage"
@@ -61,11 +62,17 @@ var batchCases = []Case{
 		w.create(acme, NewMeter("calls", meter.Sum))
 		before := w.head(acme).Seq
 		w.says(acme, "accepted", Fact("a", "calls", "c", Ago(0), "1"), Fact("b", "calls", "c", Ago(0), "1"), Fact("c", "calls", "c", Ago(0), "1"))
-		for _, r := range w.rows(acme, before) {
-			if r.At != Ago(0) {
-				w.Errorf("row %d was committed at %s, want %s", r.Seq, r.At, Ago(0))
+		w.view(acme, func(v store.View) {
+			err := v.Sections(before+1, func(s *ledger.Section) error {
+				if s.First != before+1 || len(s.Rows) != 3 || s.At != Ago(0) {
+					w.Errorf("a section of %d rows from %d on at %s, want 3 from %d on at %s", len(s.Rows), s.First, s.At, before+1, Ago(0))
+				}
+				return nil
+			})
+			if err != nil {
+				w.Errorf("sections: %v", err)
 			}
-		}
+		})
 	}},
 	{"an empty batch and a batch of duplicates leave no trace", func(w *world) {
 		w.create(acme, NewMeter("calls", meter.Sum))

@@ -7,6 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/meter"
 	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/core/tenant"
@@ -16,7 +17,8 @@ import (
 
 // Bounds of one life. They keep it to some tens of milliseconds on a store that folds everything anew.
 const (
-	maxSteps    = 24
+	minSteps    = 6
+	maxSteps    = 30
 	maxBatch    = 30
 	maxTenants  = 3
 	idsInALife  = 90
@@ -26,7 +28,7 @@ const (
 // Life runs one random history on two stores side by side, under one clock. Every answer must be the same, and so must
 // everything they show at the end and after each reopening of the subject. Reopen may be nil.
 func Life(t *rapid.T, open func() (oracle, subject store.Store), reopen func(subject store.Store) store.Store, clock *Clock) {
-	l := &life{T: t, clock: clock, reopen: reopen, known: map[string][]string{}, adjustments: map[string][]adjustment{}, closed: map[string]bool{}}
+	l := &life{T: t, clock: clock, reopen: reopen, kept: map[string][]kept{}, fixes: map[string][]usage.Event{}, adjustments: map[string][]adjustment{}, closed: map[string]bool{}}
 	l.oracle, l.subject = open()
 	defer func() {
 		for _, s := range []store.Store{l.oracle, l.subject} {
@@ -39,9 +41,11 @@ func Life(t *rapid.T, open func() (oracle, subject store.Store), reopen func(sub
 	for n := range rapid.IntRange(2, maxTenants).Draw(t, "tenants") {
 		id := fmt.Sprint("t", n)
 		l.tenants = append(l.tenants, id)
-		l.both("create "+id, func(s store.Store) error { return Create(s, id, lifeMeters()...) })
+		if err := l.both("create "+id, func(s store.Store) error { return Create(s, id, lifeMeters()...) }); err != nil {
+			t.Fatalf("create %s: %v", id, err)
+		}
 	}
-	for range rapid.IntRange(1, maxSteps).Draw(t, "steps") {
+	for range rapid.IntRange(minSteps, maxSteps).Draw(t, "steps") {
 		l.step()
 	}
 	Compare(t, l.oracle, l.subject, l.tenants...)
@@ -58,10 +62,17 @@ type life struct {
 	clock           *Clock
 	content         uint64 // what the facts of this life say is a function of it
 	tenants         []string
-	known           map[string][]string // ids of kept facts by tenant
+	kept            map[string][]kept        // by tenant
+	fixes           map[string][]usage.Event // corrections that were sent, by tenant
 	adjustments     map[string][]adjustment
 	closed          map[string]bool // tenant and month
 	crossings       int
+}
+
+// kept is an event that both stores kept, and the id it has there.
+type kept struct {
+	id    string
+	event usage.Event
 }
 
 // adjustment is one that a person made and nobody has undone.
@@ -135,7 +146,7 @@ func (l *life) batch(id string) {
 			l.Fatalf("event %d of a batch for %s (%+v):\n got %s\nwant %s", i, id, events[i], told(got), told(want))
 		}
 		if got.Status == usage.Accepted || got.Status == usage.Adjusted {
-			l.known[id] = append(l.known[id], got.Key.ID())
+			l.kept[id] = append(l.kept[id], kept{got.Key.ID(), events[i]})
 		}
 	}
 }
@@ -196,7 +207,7 @@ func (l *life) revert(id string) {
 
 // closePeriod closes a month once: a service would refuse the second time.
 func (l *life) closePeriod(id string) {
-	m := Month - 1 + rapid.SampledFrom([]usage.Period{{Month: 0}, {Month: 0}, {Month: 1}}).Draw(l.T, "month").Month
+	m := rapid.SampledFrom([]calendar.Month{Month - 1, Month}).Draw(l.T, "month")
 	name := id + m.String()
 	if l.closed[name] {
 		return

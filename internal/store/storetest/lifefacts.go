@@ -8,12 +8,13 @@ import (
 
 	"github.com/tallystick/tallystick/internal/core/meter"
 	"github.com/tallystick/tallystick/internal/core/problem"
+	"github.com/tallystick/tallystick/internal/core/properties"
 	"github.com/tallystick/tallystick/internal/core/usage"
 )
 
 // What the facts of a life are made of: few enough of everything that facts meet.
 var (
-	lifeCustomers = []string{"c", "d", "é'\""}
+	lifeCustomers = []string{"c", "c", "c", "d", "é'\""}
 	lifeValues    = []string{"1", "2", "2", "0", "0.000000000001", "7.25", "999999999999999.999999999999"}
 	lifeTimes     = []time.Duration{0, 0, time.Microsecond, time.Minute, time.Hour, 2 * time.Hour, 47 * time.Hour, 49 * time.Hour, 100 * time.Hour, 20 * 24 * time.Hour, 21 * 24 * time.Hour,
 		-30 * time.Minute, -2 * time.Hour}
@@ -106,15 +107,27 @@ func (l *life) broken(e usage.Event) usage.Event {
 	return e
 }
 
-// correction corrects something that was kept, or, rarely, nothing.
+// correction corrects something that was kept, mostly by what is there to be taken, or sends an earlier one again.
 func (l *life) correction(id string, n int) usage.Event {
-	target := "e0"
-	if known := l.known[id]; len(known) > 0 {
-		target = known[rapid.IntRange(0, len(known)-1).Draw(l.T, "target")]
+	if sent := l.fixes[id]; len(sent) > 0 && rapid.IntRange(0, 4).Draw(l.T, "again") == 0 {
+		return sent[rapid.IntRange(0, len(sent)-1).Draw(l.T, "which")]
 	}
-	c := Correction(fmt.Sprint("fix", n), target, rapid.SampledFrom([]string{"-1", "-2", "-0.000000000001", "-7.25", "1", "-999999999999999.999999999999"}).Draw(l.T, "by"))
-	if slug := rapid.SampledFrom(append([]string{""}, mixSlugs()...)).Draw(l.T, "of"); slug != "" {
+	target := kept{"nothing", Fact("nothing", "calls", "c", Ago(0), "1")}
+	if of := l.kept[id]; len(of) > 0 {
+		target = of[rapid.IntRange(0, len(of)-1).Draw(l.T, "target")]
+	}
+	slug, whole := "", target.event.Quantity
+	if target.event.Type == mixType {
+		slug = rapid.SampledFrom(append(mixSlugs(), "m-unique", "")).Draw(l.T, "of")
+		if v, ok := properties.Lookup(target.event.Properties, "v"); ok && slug != "m-unique" {
+			whole = Amount(v.Text)
+		}
+	}
+	by := rapid.SampledFrom([]string{whole.Neg().String(), whole.Neg().String(), whole.String(), "-0.000000000001", "-1", "1", "0"}).Draw(l.T, "by")
+	c := Correction(fmt.Sprint("fix", n), target.id, by)
+	if slug != "" {
 		c = OfMeter(c, slug)
 	}
+	l.fixes[id] = append(l.fixes[id], c)
 	return c
 }

@@ -183,14 +183,10 @@ func listsCounters(w *world) {
 	customers := append([]string{"é", "e\u0301", "z", "ｚ", "a b", "😀"}, unsorted...)
 	var places []store.CounterPlace
 	for i, customer := range customers {
-		for _, m := range []struct {
-			slug  string
-			month int
-		}{{"b", 0}, {"a_b", 0}, {"B", 1}, {"b", 1}} {
-			p := store.CounterPlace{Month: Month, Meter: m.slug, Customer: customer}
-			p.Month -= [...]usage.Period{{}, {Month: 1}}[m.month].Month
+		for j, p := range []store.CounterPlace{{Month: Month, Meter: "b"}, {Month: Month, Meter: "a_b"}, {Month: Month - 1, Meter: "B"}, {Month: Month - 1, Meter: "b"}} {
+			p.Customer = customer
 			places = append(places, p)
-			w.says(acme, "accepted", Fact(fmt.Sprint(i, m), m.slug, customer, p.Month.Start(), "1"))
+			w.says(acme, "accepted", Fact(fmt.Sprint(i, "-", j), p.Meter, customer, p.Month.Start(), "1"))
 		}
 	}
 	w.adjust(acme, "B", "only adjusted", "1", "")

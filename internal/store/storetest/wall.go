@@ -3,6 +3,7 @@ package storetest
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/tallystick/tallystick/internal/core/meter"
 	"github.com/tallystick/tallystick/internal/core/problem"
@@ -87,10 +88,10 @@ var wallCases = []Case{
 	{"the clock of one tenant does not move another's", func(w *world) {
 		w.create("one", NewMeter("calls", meter.Sum))
 		w.create("two", NewMeter("calls", meter.Sum))
-		w.clock.Advance(-60e9)
+		w.clock.Advance(-time.Minute)
 		w.create("three", NewMeter("calls", meter.Sum))
-		if got := w.head("three").Clock; got != Ago(60e9) {
-			w.Errorf("the new tenant's clock shows %s, want %s", got, Ago(60e9))
+		if got := w.head("three").Clock; got != Ago(time.Minute) {
+			w.Errorf("the new tenant's clock shows %s, want %s", got, Ago(time.Minute))
 		}
 	}},
 }

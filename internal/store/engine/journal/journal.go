@@ -178,6 +178,22 @@ func (j *Journal) Size() int64 {
 	return total
 }
 
+// SizeBefore is how many of the bytes that Size counts lie before p.
+func (j *Journal) SizeBefore(p Position) int64 {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	var total int64
+	for i := range j.segments {
+		switch number := uint32(i) + 1; {
+		case number < p.Segment:
+			total += int64(j.segments[i].used)
+		case number == p.Segment:
+			total += int64(min(p.Offset, j.segments[i].used))
+		}
+	}
+	return total
+}
+
 // Close ends the preparer and closes the files. It does not sync: a record whose Sync did not return was never promised.
 // Reads under way finish. It returns the poison of a poisoned journal.
 func (j *Journal) Close() error {

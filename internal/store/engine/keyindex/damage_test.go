@@ -69,7 +69,7 @@ func TestEveryFlippedBitIsFound(t *testing.T) {
 func checkReads(t *testing.T, x *Index, name string, bit int) {
 	t.Helper()
 	failed := 0
-	for i := range 20 {
+	for _, i := range []int{0, 19} { // one in each run
 		f, err := x.Get(Hash{Hi: uint64(i + 1), Lo: mix(uint64(i))})
 		switch {
 		case isDamage(err):
@@ -78,8 +78,8 @@ func checkReads(t *testing.T, x *Index, name string, bit int) {
 			t.Fatalf("%s bit %d: key %d is answered %+v %v", name, bit, i, f, err)
 		}
 	}
-	if failed == 0 {
-		t.Fatalf("%s bit %d: no read met the flipped bit", name, bit)
+	if failed != 1 {
+		t.Fatalf("%s bit %d: %d runs fail their reads, not the one", name, bit, failed)
 	}
 }
 

@@ -104,7 +104,7 @@ func fill(x *Index, from, to int) {
 }
 
 // holds checks that the index holds exactly the entries [0, n) out of [0, upto), by
-// Get and by Probe with Lookup.
+// Probe with Lookup, and some of them by Get.
 func holds(x *Index, n, upto int) error {
 	keys := make([]Hash, upto)
 	out := make([]Found, upto)
@@ -124,6 +124,9 @@ func holds(x *Index, n, upto int) error {
 		got, err := x.Lookup(h, out[i], at)
 		if err != nil || got != want {
 			return fmt.Errorf("lookup of entry %d of %d: got %+v %v, want %+v", i, n, got, err, want)
+		}
+		if i%8 != 0 {
+			continue
 		}
 		got, err = x.Get(h)
 		if err != nil || got != want {

@@ -128,7 +128,7 @@ func (m *machine) probe(t *rapid.T) {
 
 func (m *machine) lookup(t *rapid.T) {
 	if len(m.probes) == 0 {
-		t.Skip("no probe is held")
+		return
 	}
 	p := rapid.SampledFrom(m.probes).Draw(t, "probe")
 	for i, h := range p.keys {

@@ -31,6 +31,7 @@ const (
 	counterLate = 1 << iota
 	counterStarted
 	counterSealed
+	counterAdjusted
 )
 
 // SetCounter writes a counter that AppendCounter encoded.
@@ -49,6 +50,9 @@ func AppendCounter(b []byte, c *Counter) []byte {
 	}
 	if c.Sealed {
 		flags |= counterSealed
+	}
+	if c.Adjusted {
+		flags |= counterAdjusted
 	}
 	b = append(b, flags)
 	b = binary.AppendUvarint(b, c.Section)
@@ -81,7 +85,7 @@ func readCounter(v []byte) (Counter, error) {
 	r := reader{b: v}
 	flags := r.byte()
 	c := Counter{Section: r.uvarint()}
-	c.Started, c.Sealed = flags&counterStarted != 0, flags&counterSealed != 0
+	c.Started, c.Sealed, c.Adjusted = flags&counterStarted != 0, flags&counterSealed != 0, flags&counterAdjusted != 0
 	c.Watermark, c.Generation = calendar.Micros(r.varint()), uint32(r.uvarint())
 	c.Manual, c.SealedAt = r.amount(), r.amount()
 	c.OnTime = r.fold()

@@ -1,0 +1,103 @@
+package app
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+
+	"github.com/spf13/cobra"
+)
+
+func newServeCommand() *cobra.Command {
+	var file string
+	flags := defaultSettings()
+	c := &cobra.Command{
+		Use:   "serve",
+		Short: "Serve a ledger over HTTP",
+		Long: `Serves the API on one address. The first start makes the operator's key and prints it
+once, unless TALLYSTICK_ROOT_KEY sets one. SIGTERM and SIGINT drain and stop.`,
+		Example: `  tallystick serve --data ./data
+  TALLYSTICK_ROOT_KEY=… tallystick serve --config tallystick.yaml --listen 0.0.0.0:8080`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			settings, err := settingsOf(c, file, &flags)
+			if err != nil {
+				return &usageError{err}
+			}
+			return serve(c, settings)
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&file, "config", "", "file of settings, see `tallystick config example`; flags win over it")
+	f.StringVar(&flags.Data, "data", flags.Data, "directory of the embedded store")
+	f.StringVar(&flags.Listen, "listen", flags.Listen, "address of the API; port 0 takes a free one")
+	f.StringVar(&flags.Store, "store", flags.Store, `where the ledger is kept: "embedded"`)
+	f.StringVar(&flags.MetricsListen, "metrics-listen", flags.MetricsListen, "an address of its own for /metrics, without a key")
+	f.StringVar(&flags.Log.Format, "log-format", flags.Log.Format, "text or json")
+	f.StringVar(&flags.Log.Level, "log-level", flags.Log.Level, "debug (with every request), info, warn or error")
+	return c
+}
+
+// settingsOf reads the file, then the flags that were given, then the environment.
+func settingsOf(c *cobra.Command, file string, flags *Settings) (Settings, error) {
+	s, err := loadSettings(file)
+	if err != nil {
+		return s, err
+	}
+	for name, set := range map[string]func(){
+		"data":           func() { s.Data = flags.Data },
+		"listen":         func() { s.Listen = flags.Listen },
+		"store":          func() { s.Store = flags.Store },
+		"metrics-listen": func() { s.MetricsListen = flags.MetricsListen },
+		"log-format":     func() { s.Log.Format = flags.Log.Format },
+		"log-level":      func() { s.Log.Level = flags.Log.Level },
+	} {
+		if c.Flags().Changed(name) {
+			set()
+		}
+	}
+	s.RootKey = os.Getenv(rootKeyVariable)
+	return s, s.check()
+}
+
+func newLogger(w io.Writer, l LogSettings) *slog.Logger {
+	var level slog.Level
+	_ = level.UnmarshalText([]byte(l.Level)) // the settings were checked
+	o := &slog.HandlerOptions{Level: level}
+	if l.Format == "json" {
+		return slog.New(slog.NewJSONHandler(w, o))
+	}
+	return slog.New(slog.NewTextHandler(w, o))
+}
+
+func serve(c *cobra.Command, settings Settings) error {
+	tuneMemory()
+	log := newLogger(c.ErrOrStderr(), settings.Log)
+	s, err := Start(c.Context(), ServerOptions{Settings: settings, Logger: log})
+	if err != nil {
+		return err
+	}
+	if key := s.OperatorKey(); key != "" {
+		tellKey(c.OutOrStdout(), s.URL(), key)
+	}
+	log.Info("listening", "address", s.Addr(), "metrics", s.MetricsAddr(), "version", thisBuild().Version)
+	failed := s.Wait(c.Context())
+	if err := s.Shutdown(); err != nil {
+		return fmt.Errorf("stop: %w", err)
+	}
+	return failed
+}
+
+// tellKey is the one time that the key is seen.
+func tellKey(out io.Writer, url, key string) {
+	fmt.Fprintf(out, `The operator's key was made. It is shown this once and kept only as a hash: store it safely.
+
+    %s
+
+Make a first tenant with it:
+
+    curl -s %s/v1/tenants -H 'Authorization: Bearer %s' -d '{"id":"acme","name":"Acme"}'
+
+`, key, url, key)
+}

@@ -1,0 +1,234 @@
+package app
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/tallystick/tallystick/internal/edge/httpapi"
+	"github.com/tallystick/tallystick/internal/service/billing"
+	"github.com/tallystick/tallystick/internal/service/gate"
+	"github.com/tallystick/tallystick/internal/service/registry"
+	"github.com/tallystick/tallystick/internal/store/engine"
+)
+
+// ServerOptions is what a Server is started with.
+type ServerOptions struct {
+	Settings Settings
+	// Logger is told how the server fares. Required.
+	Logger *slog.Logger
+	// Fatal is told of a failure after which the process must end at once. Default: it is logged and the process exits with code 1.
+	Fatal func(error)
+}
+
+// Server is a server that runs: a store, the API on a listener, and perhaps a listener for metrics. It starts in the order
+// listen, open, make the operator's key, serve, so that a taken port is found before anything is made; it ends in the
+// opposite order.
+type Server struct {
+	settings    Settings
+	log         *slog.Logger
+	store       *engine.Engine
+	api         *httpapi.Server
+	operatorKey string
+	servers     []*http.Server
+	listeners   []net.Listener // of the servers, in order
+	failed      chan error     // takes the first listener that fails
+	serving     sync.WaitGroup
+	ended       sync.Once
+	endErr      error
+}
+
+// Start starts a server, which answers when Start returns.
+func Start(ctx context.Context, o ServerOptions) (s *Server, err error) {
+	s = &Server{settings: o.Settings, log: o.Logger, failed: make(chan error, 1)}
+	if err := o.Settings.check(); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.release())
+			s = nil
+		}
+	}()
+	for _, addr := range []string{o.Settings.Listen, o.Settings.MetricsListen} {
+		if addr == "" {
+			continue
+		}
+		if err := s.listen(ctx, addr); err != nil {
+			return s, err
+		}
+	}
+	if err := s.open(ctx, o.Fatal); err != nil {
+		return s, err
+	}
+	for i := range s.servers {
+		s.serve(s.servers[i], s.listeners[i])
+	}
+	return s, nil
+}
+
+func (s *Server) listen(ctx context.Context, addr string) error {
+	var c net.ListenConfig
+	l, err := c.Listen(ctx, "tcp", addr)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("%s is taken by another process: stop it, or choose another address (port 0 takes a free one): %w", addr, err)
+	}
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	s.listeners = append(s.listeners, l)
+	return nil
+}
+
+// open opens the store and puts the services on it.
+func (s *Server) open(ctx context.Context, fatal func(error)) error {
+	if fatal == nil {
+		fatal = s.exit
+	}
+	metrics := prometheus.NewRegistry()
+	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	began := time.Now()
+	var err error
+	s.store, err = engine.Open(engine.Options{
+		Dir: s.settings.Data, Fatal: fatal, Metrics: metrics, Progress: s.replayed(began),
+		SegmentBytes: s.settings.Engine.SegmentBytes, CheckpointBytes: s.settings.Engine.CheckpointBytes, IndexEntries: s.settings.Engine.IndexEntries,
+	})
+	if err != nil {
+		return err
+	}
+	s.log.Info("store open", "data", s.settings.Data, "took", time.Since(began).Round(time.Millisecond))
+	keys := registry.New(s.store, rand.Reader)
+	if s.settings.RootKey == "" {
+		if s.operatorKey, _, err = keys.OperatorKey(ctx); err != nil {
+			return fmt.Errorf("make the operator's key: %w", err)
+		}
+	}
+	shown := promhttp.HandlerFor(metrics, promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelWarn)})
+	h := s.settings.HTTP
+	s.api = httpapi.New(httpapi.Options{
+		Store: s.store, Gate: gate.New(s.store, gate.Options{RootKey: s.settings.RootKey}), Registry: keys, Billing: billing.New(s.store),
+		Logger: s.log, Metrics: shown, Version: thisBuild().Version,
+		BodyBudget: h.BodyBudget, ReadHeaderTimeout: h.ReadHeaderTimeout, ReadTimeout: h.ReadTimeout, WriteTimeout: h.WriteTimeout, IdleTimeout: h.IdleTimeout,
+	})
+	s.servers = []*http.Server{s.api.HTTPServer(s.settings.Listen)}
+	if s.settings.MetricsListen != "" {
+		mux := http.NewServeMux()
+		mux.Handle("GET /metrics", shown)
+		s.servers = append(s.servers, &http.Server{
+			Handler: mux, ReadHeaderTimeout: h.ReadHeaderTimeout, ReadTimeout: h.ReadTimeout, WriteTimeout: h.WriteTimeout, IdleTimeout: h.IdleTimeout,
+		})
+	}
+	return nil
+}
+
+// replayed logs a long replay now and then: a start that says nothing looks like one that hangs.
+func (s *Server) replayed(began time.Time) func(done, total int64) {
+	last := began
+	return func(done, total int64) {
+		if time.Since(last) < lineEvery {
+			return
+		}
+		last = time.Now()
+		s.log.Info("replaying the journal", "bytes", done, "of", total)
+	}
+}
+
+// exit ends the process on a failure that memory must not outlive. Nothing is closed: what is on disk is right as it is.
+func (s *Server) exit(err error) {
+	s.log.Error("the store failed: the process ends now; nothing acknowledged is lost, and the next start recovers it", "error", err)
+	os.Exit(exitFailed)
+}
+
+func (s *Server) serve(server *http.Server, l net.Listener) {
+	s.serving.Go(func() {
+		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			select {
+			case s.failed <- fmt.Errorf("serve %s: %w", l.Addr(), err):
+			default:
+			}
+		}
+	})
+}
+
+// Addr is where the API listens.
+func (s *Server) Addr() string { return s.listeners[0].Addr().String() }
+
+// MetricsAddr is where the metrics have a listener of their own, or "".
+func (s *Server) MetricsAddr() string {
+	if len(s.listeners) < 2 {
+		return ""
+	}
+	return s.listeners[1].Addr().String()
+}
+
+// URL is the API's address for a caller on this machine.
+func (s *Server) URL() string {
+	host, port, _ := net.SplitHostPort(s.Addr()) // a listener's own address always splits
+	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return "http://" + net.JoinHostPort(host, port)
+}
+
+// OperatorKey is the key that this start made, or "" when there was one or the settings name one.
+func (s *Server) OperatorKey() string { return s.operatorKey }
+
+// Wait returns nil when the context ends, or the error of a listener that failed.
+func (s *Server) Wait(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-s.failed:
+		return err
+	}
+}
+
+// Shutdown says no to probes, lets requests under way finish within the drain timeout, and closes the store, which leaves
+// nothing to replay. A second call waits for the first.
+func (s *Server) Shutdown() error {
+	s.ended.Do(func() {
+		s.api.Drain()
+		s.log.Info("draining", "delay", s.settings.Drain.Delay, "timeout", s.settings.Drain.Timeout)
+		if s.settings.Drain.Delay > 0 {
+			<-time.After(s.settings.Drain.Delay)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), s.settings.Drain.Timeout)
+		defer cancel()
+		for _, server := range s.servers {
+			if err := server.Shutdown(ctx); err != nil {
+				s.log.Warn("requests were cut off: they took longer than drain.timeout", "error", err)
+				_ = server.Close() // what it could not close, the end of the process does
+			}
+		}
+		s.serving.Wait()
+		s.endErr = s.release()
+		s.log.Info("stopped")
+	})
+	return s.endErr
+}
+
+// release closes what was opened, whoever got how far.
+func (s *Server) release() error {
+	var errs []error
+	for _, l := range s.listeners {
+		if err := l.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+			errs = append(errs, err)
+		}
+	}
+	if s.store != nil {
+		errs = append(errs, s.store.Close())
+	}
+	return errors.Join(errs...)
+}

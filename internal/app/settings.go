@@ -1,0 +1,212 @@
+package app
+
+import (
+	"bytes"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"regexp"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/tallystick/tallystick/internal/edge/httpapi"
+)
+
+// Settings is everything that the server can be told. They come from the defaults, then the file, then the flags.
+type Settings struct {
+	// Data is the directory of the embedded store. Default "./data".
+	Data string `yaml:"data"`
+	// Listen is the address of the API. Port 0 takes a free one. Default "127.0.0.1:8080".
+	Listen string `yaml:"listen"`
+	// Store is where the ledger is kept: "embedded". Default "embedded".
+	Store string `yaml:"store"`
+	// MetricsListen is an address of its own for /metrics, without a key. Default "": only the API serves it, to the operator.
+	MetricsListen string        `yaml:"metrics_listen"`
+	Log           LogSettings   `yaml:"log"`
+	Drain         DrainSettings `yaml:"drain"`
+	HTTP          HTTPSettings  `yaml:"http"`
+	Engine        EngineSetting `yaml:"engine"`
+
+	// RootKey is the operator's key, from TALLYSTICK_ROOT_KEY: a secret has no place in a file of settings. Default "": the
+	// first start makes one.
+	RootKey string `yaml:"-"`
+}
+
+// LogSettings say what is told on standard error.
+type LogSettings struct {
+	// Format is "text" or "json". Default "text".
+	Format string `yaml:"format"`
+	// Level is "debug", "info", "warn" or "error". Requests are logged at debug. Default "info".
+	Level string `yaml:"level"`
+}
+
+// DrainSettings say how a server ends.
+type DrainSettings struct {
+	// Delay is how long /readyz says no before the listener closes, for balancers to notice. Default 0s.
+	Delay time.Duration `yaml:"delay"`
+	// Timeout bounds the wait for requests under way; what is left then is cut off. Default 30s.
+	Timeout time.Duration `yaml:"timeout"`
+}
+
+// HTTPSettings bound what a caller can take up.
+type HTTPSettings struct {
+	// BodyBudget is the bytes of all request bodies held at once. Default 268435456 (256 MiB), at least 33554432.
+	BodyBudget int64 `yaml:"body_budget"`
+	// ReadHeaderTimeout is for a request's header. Default 10s.
+	ReadHeaderTimeout time.Duration `yaml:"read_header_timeout"`
+	// ReadTimeout is for header and body. Default 30s.
+	ReadTimeout time.Duration `yaml:"read_timeout"`
+	// WriteTimeout is for the answer. Default 1m.
+	WriteTimeout time.Duration `yaml:"write_timeout"`
+	// IdleTimeout is how long a connection may wait for its next request. Default 2m.
+	IdleTimeout time.Duration `yaml:"idle_timeout"`
+}
+
+// EngineSetting shapes the embedded store's files.
+type EngineSetting struct {
+	// SegmentBytes is the length of the journal's files made from now on. Default 67108864 (64 MiB), 1 MiB to 1 GiB.
+	SegmentBytes uint32 `yaml:"segment_bytes"`
+	// CheckpointBytes is how much journal a start may have to replay. Default 67108864 (64 MiB), at least 64 KiB.
+	CheckpointBytes int64 `yaml:"checkpoint_bytes"`
+	// IndexEntries is how many keys are gathered in memory before they are written, at some 45 bytes each. Default 1048576,
+	// 1024 to 33554432.
+	IndexEntries int `yaml:"index_entries"`
+}
+
+// rootKeyVariable holds the operator's key.
+const rootKeyVariable = "TALLYSTICK_ROOT_KEY"
+
+// minRootKey keeps out keys that could be guessed.
+const minRootKey = 16
+
+// minBodyBudget is one body of the largest size and its compressed form.
+const minBodyBudget = 32 << 20
+
+//go:embed example.yaml
+var exampleSettings []byte
+
+func defaultSettings() Settings {
+	return Settings{
+		Data: "./data", Listen: "127.0.0.1:8080", Store: "embedded",
+		Log:   LogSettings{Format: "text", Level: "info"},
+		Drain: DrainSettings{Timeout: 30 * time.Second},
+		HTTP: HTTPSettings{
+			BodyBudget: httpapi.DefaultBodyBudget, ReadHeaderTimeout: httpapi.DefaultReadHeaderTimeout, ReadTimeout: httpapi.DefaultReadTimeout,
+			WriteTimeout: httpapi.DefaultWriteTimeout, IdleTimeout: httpapi.DefaultIdleTimeout,
+		},
+		Engine: EngineSetting{SegmentBytes: 64 << 20, CheckpointBytes: 64 << 20, IndexEntries: 1 << 20},
+	}
+}
+
+// loadSettings reads a file over the defaults. An empty path reads none.
+func loadSettings(path string) (Settings, error) {
+	s := defaultSettings()
+	if path == "" {
+		return s, nil
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return s, fmt.Errorf("read settings: %w", err)
+	}
+	if err := s.decode(b); err != nil {
+		return s, fmt.Errorf("settings in %s: %w", path, err)
+	}
+	return s, nil
+}
+
+// unknownKey is how the YAML library says it, in terms of our types.
+var unknownKey = regexp.MustCompile(`field (\S+) not found in type \S+`)
+
+func (s *Settings) decode(b []byte) error {
+	d := yaml.NewDecoder(bytes.NewReader(b))
+	d.KnownFields(true)
+	err := d.Decode(s)
+	if errors.Is(err, io.EOF) {
+		return nil // nothing but comments
+	}
+	if err != nil {
+		return errors.New(unknownKey.ReplaceAllString(err.Error(), "unknown key $1"))
+	}
+	if err := d.Decode(&Settings{}); !errors.Is(err, io.EOF) {
+		return errors.New("more than one document: write all settings into the first")
+	}
+	return s.check()
+}
+
+// check says what is wrong with the settings.
+func (s *Settings) check() error {
+	if s.Store != "embedded" {
+		return fmt.Errorf(`store: %q is not known: this build keeps the ledger in "embedded"`, s.Store)
+	}
+	if s.Data == "" {
+		return errors.New("data: name a directory")
+	}
+	if err := checkAddress("listen", s.Listen); err != nil {
+		return err
+	}
+	if s.MetricsListen != "" {
+		if err := checkAddress("metrics_listen", s.MetricsListen); err != nil {
+			return err
+		}
+	}
+	if s.Log.Format != "text" && s.Log.Format != "json" {
+		return fmt.Errorf("log.format: %q is neither text nor json", s.Log.Format)
+	}
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(s.Log.Level)); err != nil {
+		return fmt.Errorf("log.level: %q is not one of debug, info, warn, error", s.Log.Level)
+	}
+	if s.Drain.Delay < 0 {
+		return errors.New("drain.delay: must not be negative")
+	}
+	for _, d := range []struct {
+		name  string
+		value time.Duration
+	}{
+		{"drain.timeout", s.Drain.Timeout}, {"http.read_header_timeout", s.HTTP.ReadHeaderTimeout}, {"http.read_timeout", s.HTTP.ReadTimeout},
+		{"http.write_timeout", s.HTTP.WriteTimeout}, {"http.idle_timeout", s.HTTP.IdleTimeout},
+	} {
+		if d.value <= 0 {
+			return fmt.Errorf("%s: must be more than 0, for example 30s", d.name)
+		}
+	}
+	return errors.Join(
+		within("http.body_budget", s.HTTP.BodyBudget, minBodyBudget, 1<<50), within("engine.segment_bytes", int64(s.Engine.SegmentBytes), 1<<20, 1<<30),
+		within("engine.checkpoint_bytes", s.Engine.CheckpointBytes, 64<<10, 1<<50), within("engine.index_entries", int64(s.Engine.IndexEntries), 1<<10, 1<<25),
+		checkRootKey(s.RootKey))
+}
+
+func within(name string, value, low, high int64) error {
+	if value < low || value > high {
+		return fmt.Errorf("%s: %d is not between %d and %d", name, value, low, high)
+	}
+	return nil
+}
+
+func checkAddress(name, addr string) error {
+	if _, _, err := net.SplitHostPort(addr); err != nil {
+		return fmt.Errorf("%s: %q is not host:port, for example 127.0.0.1:8080", name, addr)
+	}
+	return nil
+}
+
+// checkRootKey never repeats the key.
+func checkRootKey(key string) error {
+	if key == "" {
+		return nil
+	}
+	if len(key) < minRootKey {
+		return fmt.Errorf("%s: at least %d characters", rootKeyVariable, minRootKey)
+	}
+	for i := range len(key) {
+		if key[i] <= ' ' || key[i] > '~' {
+			return fmt.Errorf("%s: printable ASCII without spaces only: it travels in a header", rootKeyVariable)
+		}
+	}
+	return nil
+}

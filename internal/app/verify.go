@@ -1,0 +1,133 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tallystick/tallystick/internal/service/verify"
+	"github.com/tallystick/tallystick/internal/store/engine"
+)
+
+func newVerifyCommand() *cobra.Command {
+	var data string
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "verify",
+		Short: "Prove that the ledger and everything derived from it agree",
+		Long: `Reads every file of a store that no server has open, checks every checksum and every
+key, recomputes every counter and the chain of hashes from the ledger's rows, and
+lists what differs. Exit code 1 means that something does, or could not be read.`,
+		Example: `  tallystick verify --data ./data
+  tallystick verify --data ./data --json`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := mustHoldStore(data); err != nil {
+				return err
+			}
+			tuneMemory()
+			p := progressFor(c, asJSON)
+			report, err := verifyData(c.Context(), data, p)
+			return showReport(c.OutOrStdout(), report, err, asJSON)
+		},
+	}
+	c.Flags().StringVar(&data, "data", "./data", "directory of the embedded store")
+	c.Flags().BoolVar(&asJSON, "json", false, "print the report as JSON, without progress")
+	return c
+}
+
+// mustHoldStore refuses directories without a store, which opening would make one in.
+func mustHoldStore(data string) error {
+	if _, err := os.Stat(filepath.Join(data, "STORE")); err != nil {
+		return wrongUse("there is no store in %s: name its directory with --data: %w", data, err)
+	}
+	return nil
+}
+
+// progressFor makes the bars of a command; none with JSON.
+func progressFor(c *cobra.Command, asJSON bool) func(label string) *progressBar {
+	return func(label string) *progressBar {
+		if asJSON {
+			return &progressBar{}
+		}
+		return newProgressBar(c.ErrOrStderr(), label)
+	}
+}
+
+// verifyData opens the store and examines it: the files as the engine knows them, then the books through the port.
+func verifyData(ctx context.Context, data string, bar func(string) *progressBar) (report verify.Report, err error) {
+	opening := bar("replaying")
+	e, err := engine.Open(engine.Options{Dir: data, Progress: opening.bytes})
+	opening.end()
+	if err != nil {
+		return report, err
+	}
+	defer func() { err = errors.Join(err, e.Close()) }()
+	files := bar("reading files")
+	err = e.Verify(ctx, files.bytes)
+	files.end()
+	if err != nil {
+		return report, err
+	}
+	books := bar("recounting")
+	report, err = verify.Run(ctx, e, verify.Options{Progress: books.set})
+	books.end()
+	return report, err
+}
+
+// The report as a program reads it.
+type (
+	reportJSON struct {
+		OK          bool             `json:"ok"`
+		Tenants     int              `json:"tenants"`
+		Rows        uint64           `json:"rows"`
+		Counters    uint64           `json:"counters"`
+		Lookups     uint64           `json:"lookups"`
+		Found       uint64           `json:"differences_found"`
+		Differences []differenceJSON `json:"differences"`
+		Error       string           `json:"error,omitempty"`
+	}
+	differenceJSON struct {
+		Tenant string `json:"tenant"`
+		What   string `json:"what"`
+		Want   string `json:"want"`
+		Got    string `json:"got"`
+	}
+)
+
+// showReport prints the report and turns differences into an error, so that the exit code says so too.
+func showReport(out io.Writer, r verify.Report, failed error, asJSON bool) error {
+	if asJSON {
+		j := reportJSON{OK: failed == nil && r.OK(), Tenants: r.Tenants, Rows: r.Rows, Counters: r.Counters, Lookups: r.Lookups, Found: r.Found,
+			Differences: []differenceJSON{}}
+		for _, d := range r.Differences {
+			j.Differences = append(j.Differences, differenceJSON(d))
+		}
+		if failed != nil {
+			j.Error = failed.Error()
+		}
+		if err := printJSON(out, j); err != nil {
+			return err
+		}
+	} else {
+		for _, d := range r.Differences {
+			fmt.Fprintln(out, d)
+		}
+	}
+	if failed != nil {
+		return fmt.Errorf("verify could not be finished: %w", failed)
+	}
+	if !r.OK() {
+		return fmt.Errorf("%d differences in %d rows of %d tenants: keep a copy of the data directory; if all are in derived data, `tallystick rebuild` makes it again from the journal",
+			r.Found, r.Rows, r.Tenants)
+	}
+	if !asJSON {
+		fmt.Fprintf(out, "ok: %d rows of %d tenants, %d counters: every file, key, counter and chain agrees with the ledger\n", r.Rows, r.Tenants, r.Counters)
+	}
+	return nil
+}

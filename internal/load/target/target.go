@@ -1,0 +1,86 @@
+// Package target runs a whole server inside the process that measures it: the embedded store in a folder, the services, and the
+// HTTP edge on a loopback port, put together as for users.
+//
+// It owns that server's life. It is for measuring only: it keeps no log and takes no configuration.
+package target
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/tallystick/tallystick/internal/edge/httpapi"
+	"github.com/tallystick/tallystick/internal/service/billing"
+	"github.com/tallystick/tallystick/internal/service/gate"
+	"github.com/tallystick/tallystick/internal/service/registry"
+	"github.com/tallystick/tallystick/internal/store/engine"
+)
+
+// Server is a running server.
+type Server struct {
+	URL string
+	Key string // the operator's
+
+	store *engine.Engine
+	http  *http.Server
+	done  chan error // what serving ended with
+}
+
+// Start opens a store in the folder, which should be empty, and serves it.
+func Start(ctx context.Context, dir string) (*Server, error) {
+	figures := prometheus.NewRegistry()
+	figures.MustRegister(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	e, err := engine.Open(engine.Options{Dir: dir, Metrics: figures})
+	if err != nil {
+		return nil, fmt.Errorf("open store: %w", err)
+	}
+	s, err := serve(ctx, e, promhttp.HandlerFor(figures, promhttp.HandlerOpts{}))
+	if err != nil {
+		return nil, errors.Join(err, e.Close())
+	}
+	return s, nil
+}
+
+func serve(ctx context.Context, e *engine.Engine, metrics http.Handler) (*Server, error) {
+	r := registry.New(e, rand.Reader)
+	key, created, err := r.OperatorKey(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("make the operator's key: %w", err)
+	}
+	if !created {
+		return nil, errors.New("the store has an operator's key already, which cannot be had again: use an empty folder")
+	}
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("listen: %w", err)
+	}
+	api := httpapi.New(httpapi.Options{Store: e, Gate: gate.New(e, gate.Options{}), Registry: r, Billing: billing.New(e), Metrics: metrics})
+	s := &Server{URL: "http://" + listener.Addr().String(), Key: key, store: e, http: api.HTTPServer(""), done: make(chan error, 1)}
+	go func() { s.done <- s.http.Serve(listener) }()
+	return s, nil
+}
+
+// Store is the store behind the server.
+func (s *Server) Store() *engine.Engine { return s.store }
+
+// drainTimeout bounds how long requests under way may still take.
+const drainTimeout = 10 * time.Second
+
+// Close stops serving and closes the store.
+func (s *Server) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)
+	defer cancel()
+	err := s.http.Shutdown(ctx)
+	if served := <-s.done; !errors.Is(served, http.ErrServerClosed) {
+		err = errors.Join(err, served)
+	}
+	return errors.Join(err, s.store.Close())
+}

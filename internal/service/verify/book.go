@@ -1,0 +1,260 @@
+package verify
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"hash/maphash"
+
+	"github.com/tallystick/tallystick/internal/core/amount"
+	"github.com/tallystick/tallystick/internal/core/calendar"
+	"github.com/tallystick/tallystick/internal/core/ledger"
+	"github.com/tallystick/tallystick/internal/core/meter"
+	"github.com/tallystick/tallystick/internal/core/tenant"
+	"github.com/tallystick/tallystick/internal/core/usage"
+	"github.com/tallystick/tallystick/internal/store"
+)
+
+// book is one tenant under examination.
+type book struct {
+	*run
+	id   string
+	v    store.View
+	head ledger.Head
+
+	// What the first pass gathers.
+	names       names
+	identities  map[identity]struct{}
+	corrections map[factID]*corrections
+	correctedBy map[usage.Key][]uint64
+	entities    entities
+	work        uint64 // rows that would be decoded to look every row up: a lookup may decode the whole section
+
+	// What the second pass folds.
+	counters map[usage.CounterID]*tally
+	members  map[identity]seen
+}
+
+// entities is what the change rows leave behind.
+type entities struct {
+	tenant   *tenant.Tenant
+	keys     map[string]tenant.APIKey
+	meters   map[string]meter.Meter
+	numbers  map[uint32]meter.Meter
+	used     map[uint32]bool
+	periods  map[calendar.Month]usage.Period
+	manual   []usage.Adjustment
+	reverted map[string]string // adjustment → the one that undid it
+}
+
+// factID is one fact in one meter.
+type factID struct {
+	key   usage.Key
+	meter uint32
+}
+
+// corrections is what the corrections of one fact add up to, in each of the three folds.
+type corrections struct {
+	all, onTime, sealed change
+	first               uint64 // row of the first one
+	met                 bool   // the fact was there
+}
+
+type change struct {
+	times int
+	sum   amount.Amount
+}
+
+// names hashes what would be too long to keep for each row. The seeds are drawn anew for each run, so nobody can prepare two names that
+// meet; by chance two of a billion do once in 10^20 runs.
+type names struct{ seeds [2]maphash.Seed }
+
+type identity [2]uint64
+
+func (n *names) of(space byte, parts ...string) (out identity) {
+	for i, seed := range n.seeds {
+		var h maphash.Hash
+		h.SetSeed(seed)
+		_ = h.WriteByte(space) // never fails
+		for _, p := range parts {
+			_, _ = h.WriteString(p) // never fails
+			_ = h.WriteByte(0)      // no part contains it
+		}
+		out[i] = h.Sum64()
+	}
+	return out
+}
+
+func newBook(r *run, id string, v store.View) *book {
+	return &book{
+		run: r, id: id, v: v, head: v.Head(),
+		names:       names{[2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}},
+		identities:  map[identity]struct{}{},
+		corrections: map[factID]*corrections{},
+		correctedBy: map[usage.Key][]uint64{},
+		entities: entities{
+			keys: map[string]tenant.APIKey{}, meters: map[string]meter.Meter{}, numbers: map[uint32]meter.Meter{}, used: map[uint32]bool{},
+			periods: map[calendar.Month]usage.Period{}, reverted: map[string]string{},
+		},
+		counters: map[usage.CounterID]*tally{},
+		members:  map[identity]seen{},
+	}
+}
+
+func (b *book) differs(what string, want, got any) {
+	b.run.differs(Difference{Tenant: b.id, What: what, Want: fmt.Sprint(want), Got: fmt.Sprint(got)})
+}
+
+// examine is the whole examination of one tenant.
+func (b *book) examine() error {
+	if err := b.gather(); err != nil {
+		return err
+	}
+	if err := b.fold(); err != nil {
+		return err
+	}
+	for _, compare := range []func() error{b.compareEntities, b.compareManual, b.compareCounters} {
+		if err := compare(); err != nil {
+			return err
+		}
+	}
+	b.report.Rows += b.head.Seq
+	return nil
+}
+
+// gather is the first pass.
+func (b *book) gather() error {
+	var hasher ledger.Hasher
+	var chain [sha256.Size]byte
+	next, clock := uint64(1), calendar.Micros(0)
+	err := b.v.Sections(1, func(s *ledger.Section) error {
+		b.checkSection(s, next, clock)
+		next, clock = s.First+uint64(len(s.Rows)), max(clock, s.At)
+		chain = hasher.Next(chain, s.Rows)
+		b.work += uint64(len(s.Rows)) * uint64(len(s.Rows))
+		for i := range s.Rows {
+			if err := b.note(&s.Rows[i]); err != nil {
+				return err
+			}
+		}
+		return b.read(len(s.Rows))
+	})
+	if err != nil {
+		return err
+	}
+	if next != b.head.Seq+1 {
+		b.differs("number of the last row", next-1, b.head.Seq)
+	}
+	if clock != b.head.Clock {
+		b.differs("clock", clock, b.head.Clock)
+	}
+	if chain != b.head.Chain {
+		b.differs("chain", fmt.Sprintf("%x", chain), fmt.Sprintf("%x", b.head.Chain))
+	}
+	return nil
+}
+
+// checkSection wants the next rows, one time for all of them, and no step back in time.
+func (b *book) checkSection(s *ledger.Section, next uint64, clock calendar.Micros) {
+	if s.First != next {
+		b.differs("first row of a section", next, s.First)
+	}
+	if len(s.Rows) == 0 {
+		b.differs(fmt.Sprintf("section from row %d on", s.First), "rows", "none")
+	}
+	if s.At < clock {
+		b.differs(fmt.Sprintf("time of the section from row %d on", s.First), fmt.Sprintf("%s or later", clock), s.At)
+	}
+	for i := range s.Rows {
+		r := &s.Rows[i]
+		if want := s.First + uint64(i); r.Seq != want {
+			b.differs(fmt.Sprintf("number of row %d", want), want, r.Seq)
+		}
+		if r.At != s.At {
+			b.differs(fmt.Sprintf("time of row %d", r.Seq), s.At, r.At)
+		}
+	}
+}
+
+// note takes from a row what folding must know beforehand.
+func (b *book) note(r *ledger.Row) error {
+	if r.Change != nil {
+		return b.noteChange(r)
+	}
+	if r.Event == nil {
+		return fmt.Errorf("row %d is neither an event nor a change", r.Seq)
+	}
+	who := b.names.of(byte(r.Event.Key.Space), r.Event.Key.Name)
+	if _, twice := b.identities[who]; twice {
+		b.differs("event "+r.Event.Key.ID(), "one row", fmt.Sprintf("another one, row %d", r.Seq))
+	}
+	b.identities[who] = struct{}{}
+	for i := range r.Event.Outcomes {
+		b.entities.used[r.Event.Outcomes[i].Meter] = true
+	}
+	if r.Event.IsCorrection() {
+		return b.noteCorrection(r)
+	}
+	return nil
+}
+
+func (b *book) noteCorrection(r *ledger.Row) error {
+	target := clone(usage.KeyOfID(r.Event.Corrects))
+	b.correctedBy[target] = append(b.correctedBy[target], r.Seq)
+	closed := b.entities.periods[r.Event.Month()].Closed
+	for i := range r.Event.Outcomes {
+		o := &r.Event.Outcomes[i]
+		id := factID{target, o.Meter}
+		c := b.corrections[id]
+		if c == nil {
+			c = &corrections{first: r.Seq}
+			b.corrections[id] = c
+		}
+		folds := []*change{&c.all}
+		if o.Why == usage.OnTime {
+			folds = append(folds, &c.onTime)
+		}
+		if !closed {
+			folds = append(folds, &c.sealed)
+		}
+		for _, f := range folds {
+			sum, err := add(f.sum, o.Value)
+			if err != nil {
+				return fmt.Errorf("corrections of %s: %w", target.ID(), err)
+			}
+			f.times, f.sum = f.times+1, sum
+		}
+	}
+	return nil
+}
+
+func (b *book) noteChange(r *ledger.Row) error {
+	s, err := ledger.DecodeState(r)
+	if err != nil {
+		return err
+	}
+	e := &b.entities
+	switch {
+	case s.Tenant != nil:
+		e.tenant = s.Tenant
+	case s.Key != nil:
+		e.keys[s.Key.ID] = *s.Key
+	case s.Meter != nil:
+		e.meters[s.Meter.Slug], e.numbers[s.Meter.Number] = *s.Meter, *s.Meter
+	case s.Close != nil:
+		e.periods[s.Close.Month] = *s.Close
+	case s.Adjustment != nil:
+		e.manual = append(e.manual, *s.Adjustment)
+		if s.Adjustment.Reverts != "" {
+			e.reverted[s.Adjustment.Reverts] = s.Adjustment.ID
+		}
+	}
+	return nil
+}
+
+func add(a, c amount.Amount) (amount.Amount, error) {
+	sum, ok := a.Add(c)
+	if !ok {
+		return sum, fmt.Errorf("%s and %s make more than an amount can hold", a, c)
+	}
+	return sum, nil
+}

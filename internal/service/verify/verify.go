@@ -1,0 +1,146 @@
+// Package verify proves that a ledger and everything that is derived from it agree, or lists where they do not. It reads a
+// store through the port alone, folds the rows itself instead of asking the code that folded them first, and compares. It
+// owns no rule that a bill rests on and never repairs: what differs is for a person to judge.
+package verify
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/tallystick/tallystick/internal/core/problem"
+	"github.com/tallystick/tallystick/internal/core/tenant"
+	"github.com/tallystick/tallystick/internal/store"
+)
+
+// One tenant is examined at a time, in two passes over its rows. The first checks numbers, times, chain and identities, and
+// gathers what must be known before a fact can be folded: the corrections of facts, when each period was closed, what the
+// changes left behind. The second folds each fact with what its corrections left of it. Then the store's counters, entities and
+// lookups are held against the result.
+//
+// Memory grows with the largest tenant, not with the deployment: a hash of 16 bytes for each of its event rows and each
+// member of its unique meters (two to three times that with the table around them), some 300 bytes for each counter, and the
+// corrections and manual adjustments.
+
+// MaxDifferences bounds the list of a report. One wrong rule can make every counter differ; the first thousand tell as much.
+const MaxDifferences = 1000
+
+// tenantsPage is how many tenants are listed at a time.
+const tenantsPage = 1000
+
+// Options of a run.
+type Options struct {
+	// Progress is told how many rows were read, of how many: each is read twice. Default: nobody is.
+	Progress func(done, total uint64)
+}
+
+// Difference is one place where the store shows something else than its ledger gives.
+type Difference struct {
+	Tenant string
+	What   string
+	Want   string // what the rows give
+	Got    string // what the store shows
+}
+
+func (d Difference) String() string {
+	return fmt.Sprintf("tenant %s: %s: the ledger gives %s, the store shows %s", d.Tenant, d.What, d.Want, d.Got)
+}
+
+// Report is what a run found.
+type Report struct {
+	Tenants     int    // the operator's own included
+	Rows        uint64 // of all kinds
+	Counters    uint64
+	Lookups     uint64 // rows that were also looked up by their key
+	Differences []Difference
+	Found       uint64 // differences in all, also those beyond the list
+}
+
+// OK reports whether everything agreed.
+func (r *Report) OK() bool { return r.Found == 0 }
+
+// Run examines every tenant. The ledger must be at rest. An error means that something could not be read, so that nothing is
+// proven; differences are no error.
+func Run(ctx context.Context, s store.Store, o Options) (Report, error) {
+	r := &run{ctx: ctx, store: s, progress: o.Progress}
+	ids, err := r.tenants()
+	if err != nil {
+		return r.report, err
+	}
+	for _, id := range ids {
+		err := s.View(ctx, id, func(v store.View) error {
+			r.total += passes * v.Head().Seq
+			return nil
+		})
+		if err != nil {
+			return r.report, fmt.Errorf("read tenant %s: %w", id, err)
+		}
+	}
+	for _, id := range ids {
+		err := s.View(ctx, id, func(v store.View) error { return newBook(r, id, v).examine() })
+		if err != nil {
+			return r.report, fmt.Errorf("read tenant %s: %w", id, err)
+		}
+		r.report.Tenants++
+	}
+	return r.report, nil
+}
+
+// passes over each row.
+const passes = 2
+
+// run is an examination under way.
+type run struct {
+	ctx         context.Context
+	store       store.Store
+	progress    func(done, total uint64)
+	done, total uint64
+	report      Report
+}
+
+// tenants lists all tenants, and the operator's own if the deployment has one.
+func (r *run) tenants() ([]string, error) {
+	var ids []string
+	err := r.store.View(r.ctx, tenant.Operator, func(store.View) error {
+		ids = append(ids, tenant.Operator)
+		return nil
+	})
+	if err != nil && !problem.Is(err, problem.NotFound) {
+		return nil, fmt.Errorf("read the operator's ledger: %w", err)
+	}
+	for after := ""; ; {
+		page, err := r.store.Tenants(r.ctx, after, tenantsPage)
+		if err != nil {
+			return nil, fmt.Errorf("list tenants: %w", err)
+		}
+		for i := range page {
+			if page[i].ID <= after {
+				return nil, fmt.Errorf("list tenants: %q is listed after %q", page[i].ID, after)
+			}
+			after = page[i].ID
+			ids = append(ids, after)
+		}
+		if len(page) < tenantsPage {
+			return ids, nil
+		}
+	}
+}
+
+func (r *run) differs(d Difference) {
+	r.report.Found++
+	if len(r.report.Differences) < MaxDifferences {
+		r.report.Differences = append(r.report.Differences, d)
+	}
+}
+
+// read notes progress after each section, and stops when the caller has had enough.
+func (r *run) read(rows int) error {
+	r.done += uint64(rows)
+	if r.progress != nil {
+		r.progress(r.done, max(r.total, r.done))
+	}
+	if r.ctx.Err() != nil {
+		return errors.Join(errors.New("verify was stopped"), context.Cause(r.ctx))
+	}
+	return nil
+}

@@ -1,0 +1,99 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/tallystick/tallystick/internal/core/ledger"
+	"github.com/tallystick/tallystick/internal/core/problem"
+	"github.com/tallystick/tallystick/internal/store/engine/keyindex"
+)
+
+// Import implements store.Store.
+func (e *Engine) Import(ctx context.Context, id string, s ledger.Section) error {
+	w := &work{tenantID: id, imported: &s, done: make(chan struct{}), bound: importBound(s.Rows)}
+	queued := &e.lobby
+	if b, ok := e.books.Load(id); ok {
+		queued = &b.(*book).queued
+	}
+	return e.submit(ctx, queued, w)
+}
+
+func importBound(rows []ledger.Row) int {
+	n := 0
+	for i := range rows {
+		r := rows[i].Event
+		if r == nil {
+			n += changeBound(rows[i : i+1])
+			continue
+		}
+		n += maxRowOverhead + len(r.Key.Name) + len(r.ID) + len(r.Type) + len(r.Customer) + len(r.Resource) + len(r.Properties) + len(r.Corrects) + len(r.Reason)
+		for j := range r.Outcomes {
+			n += maxOutcome + len(r.Outcomes[j].Member)
+		}
+	}
+	return n
+}
+
+// decideImport takes a section in as it is. Engine.mu is held.
+func (e *Engine) decideImport(g *group, w *work) {
+	b := e.byID[w.tenantID]
+	if b == nil {
+		b = newBook(e.nextNumber, w.tenantID)
+	}
+	in := w.imported
+	if b.section != nil && len(b.section.rows) > 0 {
+		// A section keeps its own time and bounds, so it never shares a group with another of its tenant.
+		w.err = problem.New(problem.Conflict, "tenant %s is being written to: import into a store that nothing else uses", w.tenantID)
+		return
+	}
+	if in.First != b.seq+1 || len(in.Rows) == 0 {
+		w.err = problem.New(problem.Conflict, "the ledger of %s ends with row %d: a section from %d on does not follow", w.tenantID, b.seq, in.First)
+		return
+	}
+	if b.seq == 0 {
+		if s, err := firstState(in); err != nil || s.Tenant == nil || s.Tenant.ID != w.tenantID {
+			w.err = problem.New(problem.Conflict, "the first row of a ledger creates its tenant")
+			return
+		}
+	}
+	g.bound += w.bound
+	if e.byID[w.tenantID] == nil {
+		e.byID[w.tenantID] = b
+		e.nextNumber++
+	}
+	s := g.sectionFor(e, b)
+	s.at = in.At
+	h := &history{e: e, b: b}
+	for i := range in.Rows {
+		if w.err = e.importRow(s, h, &in.Rows[i]); w.err != nil {
+			e.fail(w.err) // half of a section is in memory: only a restart makes memory and disk one again
+			return
+		}
+	}
+	e.touched(g, s)
+}
+
+func firstState(s *ledger.Section) (ledger.State, error) {
+	if s.Rows[0].Change == nil {
+		return ledger.State{}, nil
+	}
+	return ledger.DecodeState(&s.Rows[0])
+}
+
+func (e *Engine) importRow(s *sectionBuild, h *history, r *ledger.Row) error {
+	if r.Change != nil {
+		s.rows = append(s.rows, *r)
+		s.place.Changes = true
+		return e.applyChange(s.book, r)
+	}
+	row := s.slot()
+	outcomes := append(row.Outcomes[:0], r.Event.Outcomes...)
+	*row = *r.Event
+	row.Outcomes = outcomes
+	s.keep(row)
+	seed := e.index.Seed()
+	e.index.Insert(keyindex.Entry{Hash: h.hash.key(seed, s.book.number, row.Key), Check: h.hash.check(seed, &row.Event, row.Key.Space), Seq: r.Seq})
+	var err error
+	s.links, err = e.fold(h, row, r.Seq, s.first, s.links)
+	return err
+}

@@ -1,0 +1,44 @@
+package engine
+
+import "github.com/tallystick/tallystick/internal/store/engine/journal"
+
+// progressStep is how many bytes are read between two reports: often enough for a bar, seldom enough to cost nothing.
+const progressStep = 1 << 20
+
+// progress tells how much of the journal was read. A nil tell is not told.
+type progress struct {
+	e     *Engine
+	tell  func(done, total int64)
+	start int64 // bytes before where reading began
+	extra int64 // of the total, beyond the journal
+	told  int64
+
+	segment uint32 // the one being read
+	before  int64  // bytes before that segment
+}
+
+func (e *Engine) newProgress(from journal.Position, tell func(done, total int64)) progress {
+	return progress{e: e, tell: tell, start: e.journal.SizeBefore(from)}
+}
+
+// total is asked for again each time: the journal's end is known only once it was recovered.
+func (p *progress) total() int64 { return p.e.journal.Size() - p.start + p.extra }
+
+func (p *progress) reached(at journal.Position) {
+	if p.tell == nil {
+		return
+	}
+	if at.Segment != p.segment {
+		p.segment, p.before = at.Segment, p.e.journal.SizeBefore(journal.Position{Segment: at.Segment})
+	}
+	if done := p.before + int64(at.Offset) - p.start; done-p.told >= progressStep {
+		p.told = done
+		p.tell(done, p.total())
+	}
+}
+
+func (p *progress) end() {
+	if p.tell != nil {
+		p.tell(p.total(), p.total())
+	}
+}

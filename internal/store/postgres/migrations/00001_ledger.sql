@@ -1,0 +1,188 @@
+-- +goose Up
+
+-- Roles belong to the whole server, so another database of it may have made them already, or be making them now.
+-- +goose StatementBegin
+DO $$
+DECLARE
+    role text;
+BEGIN
+    FOREACH role IN ARRAY ARRAY['tallystick_serve', 'tallystick_directory', 'tallystick_prune'] LOOP
+        BEGIN
+            EXECUTE format('CREATE ROLE %I NOLOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE NOREPLICATION NOBYPASSRLS', role);
+        EXCEPTION WHEN duplicate_object OR unique_violation THEN
+            NULL;
+        END;
+        BEGIN
+            EXECUTE format('GRANT %I TO CURRENT_USER', role);
+        EXCEPTION WHEN unique_violation THEN
+            NULL;
+        END;
+    END LOOP;
+END
+$$;
+-- +goose StatementEnd
+
+-- Names and keys are ordered by their bytes on every store, hence the collation.
+
+-- The tenants, apart from all else that is known of them: the directory may read this table and no other.
+CREATE TABLE tenants (
+    tenant_id text COLLATE "C" NOT NULL PRIMARY KEY CHECK (tenant_id <> ''),
+    seq       bigint NOT NULL CHECK (seq > 0),
+    at        timestamptz NOT NULL,
+    state     text NOT NULL
+);
+
+-- Where each tenant's ledger stands. Every commit locks its tenant's row here first.
+CREATE TABLE heads (
+    tenant_id      text COLLATE "C" NOT NULL PRIMARY KEY CHECK (tenant_id <> ''),
+    seq            bigint NOT NULL CHECK (seq >= 0),
+    chain          bytea NOT NULL CHECK (length(chain) = 32),
+    clock          timestamptz NOT NULL,
+    config_version bigint NOT NULL CHECK (config_version >= 0)
+) WITH (fillfactor = 10);
+
+-- One row for each commit: which rows it added, when, and the chain over them. The token is the commit's own random number: a
+-- node that lost its connection during the commit finds out by it whether the commit happened.
+CREATE TABLE sections (
+    tenant_id text COLLATE "C" NOT NULL CHECK (tenant_id <> ''),
+    first_seq bigint NOT NULL CHECK (first_seq > 0),
+    row_count integer NOT NULL CHECK (row_count > 0),
+    at        timestamptz NOT NULL,
+    chain     bytea NOT NULL CHECK (length(chain) = 32),
+    token     bytea NOT NULL CHECK (length(token) = 16),
+    PRIMARY KEY (tenant_id, first_seq)
+);
+
+-- The usage events, corrections among them. The key is the name space (c: the client's id, d: derived) and the name.
+-- meter is empty for an event that a type fed to several meters. outcomes is null for the plain row: one meter, on time, value =
+-- quantity; else it is a JSON array with an object for each meter. properties is a JSON object.
+CREATE TABLE usage_events (
+    tenant_id  text COLLATE "C" NOT NULL CHECK (tenant_id <> ''),
+    key        text COLLATE "C" NOT NULL CHECK (left(key, 1) IN ('c', 'd')),
+    seq        bigint NOT NULL CHECK (seq > 0),
+    at         timestamptz NOT NULL,
+    time       timestamptz NOT NULL,
+    quantity   numeric(38, 12) NOT NULL,
+    given      smallint NOT NULL,
+    adjusted   boolean NOT NULL,
+    meter      text COLLATE "C" NOT NULL,
+    customer   text COLLATE "C" NOT NULL CHECK (customer <> ''),
+    event_type text COLLATE "C",
+    resource   text COLLATE "C",
+    client_id  text COLLATE "C",
+    properties text COLLATE "C",
+    corrects   text COLLATE "C",
+    reason     text COLLATE "C",
+    outcomes   text COLLATE "C",
+    PRIMARY KEY (tenant_id, key),
+    CHECK (quantity >= 0 OR corrects IS NOT NULL),
+    CHECK ((corrects IS NULL) = (reason IS NULL))
+);
+CREATE UNIQUE INDEX usage_events_seq ON usage_events (tenant_id, seq);
+CREATE INDEX usage_events_slice ON usage_events (tenant_id, meter, customer, time);
+CREATE INDEX usage_events_corrects ON usage_events (tenant_id, corrects, seq) WHERE corrects IS NOT NULL;
+
+-- Every other row of the ledger: the audit event, and the entity as it is from then on.
+CREATE TABLE changes (
+    tenant_id   text COLLATE "C" NOT NULL CHECK (tenant_id <> ''),
+    seq         bigint NOT NULL CHECK (seq > 0),
+    at          timestamptz NOT NULL,
+    type        text COLLATE "C" NOT NULL,
+    source      text COLLATE "C" NOT NULL,
+    actor       text COLLATE "C" NOT NULL,
+    entity_type text COLLATE "C" NOT NULL,
+    entity_id   text COLLATE "C" NOT NULL,
+    payload     text COLLATE "C" NOT NULL,
+    state       text COLLATE "C",
+    reverts     text COLLATE "C",
+    PRIMARY KEY (tenant_id, seq)
+);
+CREATE INDEX changes_reverts ON changes (tenant_id, reverts) WHERE reverts IS NOT NULL;
+
+-- The latest state of each API key, meter and closed period; a row of changes has the same.
+CREATE TABLE entities (
+    tenant_id text COLLATE "C" NOT NULL CHECK (tenant_id <> ''),
+    kind      text COLLATE "C" NOT NULL CHECK (kind IN ('api_key', 'meter', 'period')),
+    name      text COLLATE "C" NOT NULL,
+    seq       bigint NOT NULL CHECK (seq > 0),
+    at        timestamptz NOT NULL,
+    state     text COLLATE "C" NOT NULL,
+    used      boolean NOT NULL,
+    PRIMARY KEY (tenant_id, kind, name)
+);
+
+-- The counters: the fold of the on-time rows, and that of all rows once it differs.
+CREATE TABLE counters (
+    tenant_id    text COLLATE "C" NOT NULL CHECK (tenant_id <> ''),
+    month        date NOT NULL,
+    meter        text COLLATE "C" NOT NULL,
+    customer     text COLLATE "C" NOT NULL,
+    watermark    timestamptz,
+    generation   integer NOT NULL,
+    manual       numeric(38, 12),
+    sealed       numeric(38, 12),
+    count        bigint NOT NULL,
+    sum          numeric(38, 12) NOT NULL,
+    min          numeric(38, 12) NOT NULL,
+    max          numeric(38, 12) NOT NULL,
+    at_min       bigint NOT NULL,
+    at_max       bigint NOT NULL,
+    last         numeric(38, 12) NOT NULL,
+    last_time    timestamptz NOT NULL,
+    last_key     text COLLATE "C" NOT NULL,
+    members      bigint NOT NULL,
+    all_count     bigint,
+    all_sum       numeric(38, 12),
+    all_min       numeric(38, 12),
+    all_max       numeric(38, 12),
+    all_at_min    bigint,
+    all_at_max    bigint,
+    all_last      numeric(38, 12),
+    all_last_time timestamptz,
+    all_last_key  text COLLATE "C",
+    all_members   bigint,
+    PRIMARY KEY (tenant_id, month, meter, customer)
+) WITH (fillfactor = 50);
+
+-- The members of unique meters. Taking a member out of a counter starts the next generation of all of its members.
+CREATE TABLE members (
+    tenant_id  text COLLATE "C" NOT NULL CHECK (tenant_id <> ''),
+    month      date NOT NULL,
+    meter      text COLLATE "C" NOT NULL,
+    customer   text COLLATE "C" NOT NULL,
+    member     text COLLATE "C" NOT NULL,
+    generation integer NOT NULL,
+    on_time    boolean NOT NULL,
+    PRIMARY KEY (tenant_id, month, meter, customer, member, generation)
+);
+
+-- Walls: whoever reads or writes, also the owner, sees the rows of the tenant that the transaction named, and none when it
+-- named none. The subselect makes it one evaluation for a statement instead of one for a row.
+-- +goose StatementBegin
+DO $$
+DECLARE
+    name text;
+    mine text := 'tenant_id = (SELECT current_setting(''tallystick.tenant'', true))';
+BEGIN
+    FOREACH name IN ARRAY ARRAY['tenants', 'heads', 'sections', 'usage_events', 'changes', 'entities', 'counters', 'members'] LOOP
+        EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', name);
+        EXECUTE format('ALTER TABLE %I FORCE ROW LEVEL SECURITY', name);
+        EXECUTE format('CREATE POLICY tenant_wall ON %I AS PERMISSIVE FOR ALL TO tallystick_serve USING (%s) WITH CHECK (%s)', name, mine, mine);
+        EXECUTE format('GRANT SELECT, INSERT ON %I TO tallystick_serve', name);
+    END LOOP;
+    FOREACH name IN ARRAY ARRAY['tenants', 'heads', 'entities', 'counters', 'members'] LOOP
+        EXECUTE format('GRANT UPDATE ON %I TO tallystick_serve', name);
+    END LOOP;
+    EXECUTE format('GRANT USAGE ON SCHEMA %I TO tallystick_serve, tallystick_directory, tallystick_prune', current_schema());
+END
+$$;
+-- +goose StatementEnd
+
+-- The directory reads all tenants and nothing else of them.
+CREATE POLICY directory ON tenants AS PERMISSIVE FOR SELECT TO tallystick_directory USING (true);
+GRANT SELECT ON tenants TO tallystick_directory;
+
+-- Only pruning may take rows away, and only usage rows of the tenant it named.
+CREATE POLICY prune ON usage_events AS PERMISSIVE FOR ALL TO tallystick_prune
+    USING (tenant_id = (SELECT current_setting('tallystick.tenant', true)));
+GRANT SELECT, DELETE ON usage_events TO tallystick_prune;

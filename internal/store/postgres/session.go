@@ -1,0 +1,151 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// session is a connection that is lent to one transaction.
+type session struct {
+	lent *pgxpool.Conn
+	pg   *pgconn.PgConn
+	// prepared are the statements that the server knows on this connection. A statement is prepared in the round trip that
+	// first uses it.
+	prepared map[*statement]bool
+}
+
+const preparedData = "tallystick.prepared"
+
+// lend takes a connection from the pool, waiting for one if all are in use.
+func (s *Store) lend(ctx context.Context) (*session, error) {
+	lent, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("get a connection: %w", err)
+	}
+	pg := lent.Conn().PgConn()
+	prepared, ok := pg.CustomData()[preparedData].(map[*statement]bool)
+	if !ok {
+		prepared = map[*statement]bool{}
+		pg.CustomData()[preparedData] = prepared
+	}
+	return &session{lent, pg, prepared}, nil
+}
+
+// giveBack ends what is still open. The pool discards a connection whose transaction could not be ended.
+func (c *session) giveBack(ctx context.Context) {
+	if !c.pg.IsClosed() && c.inTransaction() {
+		r := c.round(ctx)
+		r.send(rollback, nil)
+		_ = r.do() // the pool looks at the connection, not at this
+	}
+	c.lent.Release()
+}
+
+// inTransaction reports whether the server is inside a transaction, also a failed one.
+func (c *session) inTransaction() bool { return c.pg.TxStatus() != 'I' }
+
+// round is a number of statements that go to the server at once and are answered together.
+type round struct {
+	c     *session
+	p     *pgconn.Pipeline
+	calls []call
+}
+
+type call struct {
+	statement *statement
+	prepares  bool
+	each      func(*reader) error
+}
+
+var (
+	binaryFormat = []int16{1}
+)
+
+func (c *session) round(ctx context.Context) *round {
+	return &round{c: c, p: c.pg.StartPipeline(ctx)}
+}
+
+// send adds a statement. each is called for every row of its result and may be nil; what it is given is valid during the call.
+func (r *round) send(st *statement, each func(*reader) error, params ...[]byte) {
+	k := call{statement: st, each: each}
+	if !r.c.prepared[st] && !r.isSent(st) {
+		k.prepares = true
+		r.p.SendPrepare(st.name, st.sql, nil)
+	}
+	r.p.SendQueryPrepared(st.name, params, binaryFormat, binaryFormat)
+	r.calls = append(r.calls, k)
+}
+
+func (r *round) isSent(st *statement) bool {
+	for i := range r.calls {
+		if r.calls[i].statement == st {
+			return true
+		}
+	}
+	return false
+}
+
+// do sends everything and reads the answers. The first error ends the round: the server has then skipped the rest of it.
+func (r *round) do() error {
+	err := r.p.Sync()
+	for i := range r.calls {
+		if err != nil {
+			break
+		}
+		if err = r.read(&r.calls[i]); err != nil {
+			err = fmt.Errorf("%s: %w", r.calls[i].statement.name, err)
+		}
+	}
+	// Closing reads what is left; its error is the first one again, or says that the connection is gone.
+	if closed := r.p.Close(); err == nil {
+		err = closed
+	}
+	return err
+}
+
+func (r *round) read(k *call) error {
+	if k.prepares {
+		if _, err := r.p.GetResults(); err != nil {
+			return err
+		}
+		r.c.prepared[k.statement] = true
+	}
+	got, err := r.p.GetResults()
+	if err != nil {
+		return err
+	}
+	rows, ok := got.(*pgconn.ResultReader)
+	if !ok {
+		return fmt.Errorf("an answer of type %T where rows were expected", got)
+	}
+	var failed error
+	for rows.NextRow() {
+		if k.each == nil || failed != nil {
+			continue
+		}
+		in := reader{values: rows.Values()}
+		if failed = k.each(&in); failed == nil {
+			failed = in.err
+		}
+	}
+	if _, err := rows.Close(); err != nil {
+		return err
+	}
+	return failed
+}
+
+// ask runs one statement.
+func (c *session) ask(ctx context.Context, st *statement, each func(*reader) error, params ...[]byte) error {
+	r := c.round(ctx)
+	r.send(st, each, params...)
+	return r.do()
+}
+
+// begin adds the start of a transaction: the role that the walls hold for, and the tenant within them.
+func (r *round) begin(kind *statement, role, tenantID string) {
+	r.send(kind, nil)
+	r.send(enter, nil, []byte(role), []byte(tenantID))
+}
