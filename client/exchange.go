@@ -17,12 +17,10 @@ import (
 // CallOption changes one call.
 type CallOption func(*call)
 
-// IdempotencyKey names a change, so that a caller that was cut off, even by its
-// own restart, can make the same call again and have it take effect once: 1 to
-// 255 printable ASCII characters. Without it every change gets a random
-// key, which covers this package's own retries only. On SendEvent and SendEvents
-// (at most 240) the key gives events without an id theirs, and none are
-// generated.
+// IdempotencyKey names a call of SendEvent or SendEvents, so that a caller that was
+// cut off, even by its own restart, can make the same call again and have it take
+// effect once: 1 to 240 printable ASCII characters. The key gives events without an
+// id theirs, and none are generated.
 func IdempotencyKey(key string) CallOption { return func(r *call) { r.idempotencyKey = &key } }
 
 // AllResults asks SendEvents for a verdict, with seq, on plainly accepted events
@@ -45,6 +43,13 @@ type call struct {
 	probe bool
 }
 
+// repeatable reports whether making the call twice has the effect of making it once:
+// reads, facts (the server absorbs a known id), and changes to a stated end. A
+// creation whose answer was lost may have happened; only the caller can look.
+func (r *call) repeatable() bool {
+	return r.facts || r.method != http.MethodPost || strings.HasSuffix(r.path, "/close")
+}
+
 // answer is what a 2xx brought.
 type answer struct {
 	header   http.Header
@@ -64,7 +69,7 @@ func (c *Client) do(ctx context.Context, r call, opts ...CallOption) (answer, er
 		return answer{}, fmt.Errorf("%s %s: %w", r.method, r.path, err)
 	}
 	maxAttempts := c.retry.MaxAttempts
-	if r.probe {
+	if r.probe || !r.repeatable() {
 		maxAttempts = 1
 	}
 	for attempt := 1; ; attempt++ {
@@ -111,15 +116,12 @@ func (c *Client) prepare(r *call) (http.Header, []byte, error) {
 	if r.allResults {
 		h.Set("Prefer", "return=representation")
 	}
-	switch {
-	case r.idempotencyKey != nil:
+	if r.idempotencyKey != nil {
 		key := *r.idempotencyKey
-		if key == "" || len(key) > 255 || !headerSafe(key) {
-			return nil, nil, errors.New("idempotency key: want 1 to 255 printable ASCII characters")
+		if key == "" || len(key) > 240 || !headerSafe(key) {
+			return nil, nil, errors.New("idempotency key: want 1 to 240 printable ASCII characters")
 		}
 		h.Set("Idempotency-Key", key)
-	case r.method != http.MethodGet && !r.facts:
-		h.Set("Idempotency-Key", newID(c.clock.Now()))
 	}
 	if r.body == nil {
 		return h, nil, nil
@@ -198,7 +200,7 @@ func compress(body []byte) ([]byte, error) {
 }
 
 // fetch makes a call with an optional JSON body and decodes its answer.
-func fetch[T any](ctx context.Context, c *Client, method, path string, query url.Values, in any, opts ...CallOption) (*T, error) {
+func fetch[T any](ctx context.Context, c *Client, method, path string, query url.Values, in any) (*T, error) {
 	r := call{method: method, path: path, query: query}
 	if in != nil {
 		body, err := json.Marshal(in)
@@ -207,7 +209,7 @@ func fetch[T any](ctx context.Context, c *Client, method, path string, query url
 		}
 		r.body = body
 	}
-	a, err := c.do(ctx, r, opts...)
+	a, err := c.do(ctx, r)
 	if err != nil {
 		return nil, err
 	}

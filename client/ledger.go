@@ -19,7 +19,7 @@ type Row struct {
 	Customer   string     `json:"customer"`
 	Resource   string     `json:"resource"`
 	Time       time.Time  `json:"time"`
-	IngestedAt time.Time  `json:"ingested_at"`
+	ReceivedAt time.Time  `json:"received_at"`
 	Quantity   Decimal    `json:"quantity"`
 	Properties Properties `json:"properties"`
 	Corrects   string     `json:"corrects"`
@@ -142,17 +142,17 @@ func (c *Client) AllAdjustments(ctx context.Context, f CounterFilter) iter.Seq2[
 	return walk[Adjustment](ctx, c, "/v1/adjustments", f.query())
 }
 
-// CreateAdjustment changes a total by hand. It has no id of the caller's, so a
-// caller that may have to repeat it after an error passes an IdempotencyKey:
-// without one, a second call is a second adjustment.
-func (c *Client) CreateAdjustment(ctx context.Context, a NewAdjustment, opts ...CallOption) (*Adjustment, error) {
-	return fetch[Adjustment](ctx, c, http.MethodPost, "/v1/adjustments", nil, a, opts...)
+// CreateAdjustment changes a total by hand. It has no id of the caller's: a second
+// call is a second adjustment, so it is tried once, and a caller whose answer was
+// lost looks at Adjustments first.
+func (c *Client) CreateAdjustment(ctx context.Context, a NewAdjustment) (*Adjustment, error) {
+	return fetch[Adjustment](ctx, c, http.MethodPost, "/v1/adjustments", nil, a)
 }
 
 // RevertAdjustment posts the exact opposite of an adjustment, once; a second
 // time is a 409.
-func (c *Client) RevertAdjustment(ctx context.Context, id string, opts ...CallOption) (*Adjustment, error) {
-	return fetch[Adjustment](ctx, c, http.MethodPost, "/v1/adjustments/"+segment(id)+"/revert", nil, nil, opts...)
+func (c *Client) RevertAdjustment(ctx context.Context, id string) (*Adjustment, error) {
+	return fetch[Adjustment](ctx, c, http.MethodPost, "/v1/adjustments/"+segment(id)+"/revert", nil, nil)
 }
 
 // Period is a month of the ledger, "2026-11".
@@ -164,8 +164,8 @@ type Period struct {
 }
 
 // ClosePeriod seals a month; it is in force when the call returns.
-func (c *Client) ClosePeriod(ctx context.Context, period string, opts ...CallOption) (*Period, error) {
-	return fetch[Period](ctx, c, http.MethodPost, "/v1/periods/"+segment(period)+"/close", nil, nil, opts...)
+func (c *Client) ClosePeriod(ctx context.Context, period string) (*Period, error) {
+	return fetch[Period](ctx, c, http.MethodPost, "/v1/periods/"+segment(period)+"/close", nil, nil)
 }
 
 // Period reads one month.

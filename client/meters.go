@@ -46,8 +46,8 @@ type MeterUpdate struct {
 }
 
 // CreateMeter makes a meter.
-func (c *Client) CreateMeter(ctx context.Context, m Meter, opts ...CallOption) (*Meter, error) {
-	return fetch[Meter](ctx, c, http.MethodPost, "/v1/meters", nil, m, opts...)
+func (c *Client) CreateMeter(ctx context.Context, m Meter) (*Meter, error) {
+	return fetch[Meter](ctx, c, http.MethodPost, "/v1/meters", nil, m)
 }
 
 // Meter reads one meter by its slug.
@@ -66,6 +66,6 @@ func (c *Client) AllMeters(ctx context.Context, p Paging) iter.Seq2[Meter, error
 }
 
 // UpdateMeter changes a meter.
-func (c *Client) UpdateMeter(ctx context.Context, slug string, u MeterUpdate, opts ...CallOption) (*Meter, error) {
-	return fetch[Meter](ctx, c, http.MethodPatch, "/v1/meters/"+segment(slug), nil, u, opts...)
+func (c *Client) UpdateMeter(ctx context.Context, slug string, u MeterUpdate) (*Meter, error) {
+	return fetch[Meter](ctx, c, http.MethodPatch, "/v1/meters/"+segment(slug), nil, u)
 }

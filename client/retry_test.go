@@ -42,33 +42,27 @@ func TestLostAnswersAreRetriedAsTheSameEvent(t *testing.T) {
 	}
 }
 
-func TestChangesKeepOneIdempotencyKeyOverAttempts(t *testing.T) {
-	s, url := serve(t, cut,
-		reply(409, `{"code":"idempotency_key_in_use"}`, "Retry-After", "1"),
-		reply(201, `{"id":"adj_1","amount":"-2.50"}`))
-	clock := &recordedClock{}
-	c := newClient(t, url, client.WithClock(clock))
+// A creation whose answer was lost may have happened: a second one would adjust twice.
+func TestCreationsAreTriedOnce(t *testing.T) {
+	s, url := serve(t, cut, reply(201, `{"id":"adj_1"}`))
+	c := newClient(t, url, client.WithClock(&recordedClock{}))
 	in := client.NewAdjustment{Meter: "m", Customer: "c", Period: "2026-11", Amount: "-2.50", Reason: "r"}
-	out, err := c.CreateAdjustment(context.Background(), in)
-	if err != nil {
+	if _, err := c.CreateAdjustment(context.Background(), in); err == nil {
+		t.Fatal("a cut connection was hidden from the caller")
+	}
+	if n := len(s.requests()); n != 1 {
+		t.Errorf("%d requests, want 1", n)
+	}
+}
+
+func TestChangesToAStatedEndAreRepeated(t *testing.T) {
+	s, url := serve(t, cut, reply(200, `{"id":"2026-11","state":"closed"}`))
+	c := newClient(t, url, client.WithClock(&recordedClock{}))
+	if _, err := c.ClosePeriod(context.Background(), "2026-11"); err != nil {
 		t.Fatal(err)
 	}
-	if out.ID != "adj_1" || out.Amount != "-2.50" {
-		t.Errorf("got %+v", out)
-	}
-	got := s.requests()
-	first := got[0].header.Get("Idempotency-Key")
-	for _, r := range got {
-		if key := r.header.Get("Idempotency-Key"); key == "" || key != first {
-			t.Errorf("key %q, the first attempt's was %q", key, first)
-		}
-	}
-	if _, err := c.CreateAdjustment(context.Background(), in, client.IdempotencyKey("mine")); err != nil {
-		t.Fatal(err)
-	}
-	got = s.requests()
-	if key := got[len(got)-1].header.Get("Idempotency-Key"); key != "mine" {
-		t.Errorf("key %q, want the caller's", key)
+	if n := len(s.requests()); n != 2 {
+		t.Errorf("%d requests, want 2", n)
 	}
 }
 

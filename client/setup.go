@@ -34,8 +34,8 @@ type TenantUpdate struct {
 }
 
 // CreateTenant makes a tenant and its first key.
-func (c *Client) CreateTenant(ctx context.Context, t NewTenant, opts ...CallOption) (*Tenant, error) {
-	return fetch[Tenant](ctx, c, http.MethodPost, "/v1/tenants", nil, t, opts...)
+func (c *Client) CreateTenant(ctx context.Context, t NewTenant) (*Tenant, error) {
+	return fetch[Tenant](ctx, c, http.MethodPost, "/v1/tenants", nil, t)
 }
 
 // Tenant reads one tenant.
@@ -54,13 +54,13 @@ func (c *Client) AllTenants(ctx context.Context, p Paging) iter.Seq2[Tenant, err
 }
 
 // UpdateTenant changes a tenant.
-func (c *Client) UpdateTenant(ctx context.Context, id string, u TenantUpdate, opts ...CallOption) (*Tenant, error) {
-	return fetch[Tenant](ctx, c, http.MethodPatch, "/v1/tenants/"+segment(id), nil, u, opts...)
+func (c *Client) UpdateTenant(ctx context.Context, id string, u TenantUpdate) (*Tenant, error) {
+	return fetch[Tenant](ctx, c, http.MethodPatch, "/v1/tenants/"+segment(id), nil, u)
 }
 
 // CloseTenant makes a tenant refuse writes; it stays readable.
-func (c *Client) CloseTenant(ctx context.Context, id string, opts ...CallOption) (*Tenant, error) {
-	return fetch[Tenant](ctx, c, http.MethodPost, "/v1/tenants/"+segment(id)+"/close", nil, nil, opts...)
+func (c *Client) CloseTenant(ctx context.Context, id string) (*Tenant, error) {
+	return fetch[Tenant](ctx, c, http.MethodPost, "/v1/tenants/"+segment(id)+"/close", nil, nil)
 }
 
 // RateLimit bounds a key per second; 0 is no bound.
@@ -94,8 +94,8 @@ type NewAPIKey struct {
 }
 
 // CreateAPIKey makes a key.
-func (c *Client) CreateAPIKey(ctx context.Context, k NewAPIKey, opts ...CallOption) (*APIKey, error) {
-	return fetch[APIKey](ctx, c, http.MethodPost, "/v1/api-keys", nil, k, opts...)
+func (c *Client) CreateAPIKey(ctx context.Context, k NewAPIKey) (*APIKey, error) {
+	return fetch[APIKey](ctx, c, http.MethodPost, "/v1/api-keys", nil, k)
 }
 
 // APIKey reads one key, without its secret.
@@ -114,7 +114,7 @@ func (c *Client) AllAPIKeys(ctx context.Context, p Paging) iter.Seq2[APIKey, err
 }
 
 // DeleteAPIKey ends a key.
-func (c *Client) DeleteAPIKey(ctx context.Context, id string, opts ...CallOption) error {
-	_, err := c.do(ctx, call{method: http.MethodDelete, path: "/v1/api-keys/" + segment(id)}, opts...)
+func (c *Client) DeleteAPIKey(ctx context.Context, id string) error {
+	_, err := c.do(ctx, call{method: http.MethodDelete, path: "/v1/api-keys/" + segment(id)})
 	return err
 }

@@ -1,6 +1,8 @@
 package app
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -75,6 +77,9 @@ func serve(c *cobra.Command, settings Settings) error {
 	tuneMemory()
 	log := newLogger(c.ErrOrStderr(), settings.Log)
 	s, err := Start(c.Context(), ServerOptions{Settings: settings, Logger: log})
+	if err != nil && c.Context().Err() != nil && errors.Is(err, context.Canceled) {
+		return nil // told to stop before it had started
+	}
 	if err != nil {
 		return err
 	}

@@ -111,7 +111,8 @@ func (s *Server) open(ctx context.Context, fatal func(error)) error {
 	s.log.Info("store open", "data", s.settings.Data, "took", time.Since(began).Round(time.Millisecond))
 	keys := registry.New(s.store, rand.Reader)
 	if s.settings.RootKey == "" {
-		if s.operatorKey, _, err = keys.OperatorKey(ctx); err != nil {
+		// Once begun this is not given up: a key that was made and never shown would be lost.
+		if s.operatorKey, _, err = keys.OperatorKey(context.WithoutCancel(ctx)); err != nil {
 			return fmt.Errorf("make the operator's key: %w", err)
 		}
 	}

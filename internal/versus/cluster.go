@@ -162,7 +162,9 @@ func (c *cluster) await(ctx context.Context) error {
 	}
 }
 
-func (c *cluster) address() string { return "host=" + c.dir + " user=" + superuser + " dbname=postgres" }
+func (c *cluster) address() string {
+	return "host=" + c.dir + " user=" + superuser + " dbname=postgres"
+}
 
 func (c *cluster) logTail() string {
 	text, err := os.ReadFile(filepath.Join(c.dir, "log"))

@@ -80,3 +80,25 @@ func newIdentity(fs vfs.FS, dir, path string) (id [16]byte, err error) {
 	}
 	return id, errors.Join(d.Sync(), d.Close())
 }
+
+// makeDir makes the data directory and those above it, and leaves their names durable: a power failure must not take back a
+// directory whose files were synced. Where a store has its name already, that was done before.
+func makeDir(fs vfs.FS, dir string) error {
+	if _, err := fs.Stat(fs.PathJoin(dir, identityFile)); err == nil {
+		return nil
+	}
+	parent := fs.PathDir(dir)
+	if _, err := fs.Stat(parent); errors.Is(err, os.ErrNotExist) {
+		if err := makeDir(fs, parent); err != nil {
+			return err
+		}
+	}
+	if err := fs.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	d, err := fs.OpenDir(parent)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

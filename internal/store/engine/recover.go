@@ -52,7 +52,7 @@ func open(o *Options) (*Engine, error) {
 
 func (e *Engine) openFiles() (err error) {
 	o := e.options
-	if err := o.FS.MkdirAll(o.Dir, 0o700); err != nil {
+	if err := makeDir(o.FS, o.Dir); err != nil {
 		return fmt.Errorf("make data directory: %w", err)
 	}
 	if !o.locked {
