@@ -25,7 +25,7 @@ again from the journal, and removes the old ones. The journal itself is only rea
 			}
 			tuneMemory()
 			bar, began, bytes := progressFor(c, asJSON)("rebuilding"), time.Now(), int64(0)
-			err := engine.Rebuild(engine.Options{Dir: data, Progress: func(done, total int64) {
+			err := engine.Rebuild(engine.Options{Dir: data, Fatal: exitOn(c.ErrOrStderr()), Progress: func(done, total int64) {
 				bytes = done
 				bar.bytes(done, total)
 			}})
@@ -36,9 +36,9 @@ again from the journal, and removes the old ones. The journal itself is only rea
 			took := time.Since(began)
 			if asJSON {
 				return printJSON(c.OutOrStdout(), struct {
-					OK      bool  `json:"ok"`
-					Bytes   int64 `json:"journal_bytes"`
-					Seconds int64 `json:"milliseconds"`
+					OK           bool  `json:"ok"`
+					Bytes        int64 `json:"journal_bytes"`
+					Milliseconds int64 `json:"milliseconds"`
 				}{true, bytes, took.Milliseconds()})
 			}
 			fmt.Fprintf(c.OutOrStdout(), "ok: rebuilt from %d bytes of journal in %s\n", bytes, took.Round(time.Millisecond))

@@ -31,7 +31,7 @@ once, unless TALLYSTICK_ROOT_KEY sets one. SIGTERM and SIGINT drain and stop.`,
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&file, "config", "", "file of settings, see `tallystick config example`; flags win over it")
+	f.StringVar(&file, "config", "", "`FILE` of settings, see tallystick config example; flags win over it")
 	f.StringVar(&flags.Data, "data", flags.Data, "directory of the embedded store")
 	f.StringVar(&flags.Listen, "listen", flags.Listen, "address of the API; port 0 takes a free one")
 	f.StringVar(&flags.Store, "store", flags.Store, `where the ledger is kept: "embedded"`)

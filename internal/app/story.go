@@ -17,11 +17,7 @@ func (s *story) tell() error {
 	if err := s.setUp(); err != nil {
 		return fmt.Errorf("set up the demo: %w", err)
 	}
-	now := time.Now().UTC().Truncate(time.Millisecond)
-	// Early in a month the late event would lie in the month before: the story then takes place there.
-	if start := monthStart(now); now.Sub(start) < 3*demoLateness {
-		now = start.Add(-time.Minute)
-	}
+	now := storyTime(time.Now())
 	before := monthStart(now).Add(-24 * time.Hour)
 	first := client.Event{ID: "req_8f2", Meter: "api_calls", Customer: "cus_42", Time: now, Quantity: "3"}
 	changed := first
@@ -59,6 +55,16 @@ func (s *story) tell() error {
 		return fmt.Errorf("%d of %d answers were not as expected", s.wrong, s.steps)
 	}
 	return s.ctx.Err()
+}
+
+// storyTime is when the story takes place: now, or, early in a month, at the end of the month before, because the late event
+// must lie in the same month as the others.
+func storyTime(now time.Time) time.Time {
+	now = now.UTC().Truncate(time.Millisecond)
+	if start := monthStart(now); now.Sub(start) < 3*demoLateness {
+		return start.Add(-time.Minute)
+	}
+	return now
 }
 
 func monthStart(t time.Time) time.Time {

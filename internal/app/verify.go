@@ -32,7 +32,7 @@ lists what differs. Exit code 1 means that something does, or could not be read.
 			}
 			tuneMemory()
 			p := progressFor(c, asJSON)
-			report, err := verifyData(c.Context(), data, p)
+			report, err := verifyData(c.Context(), engine.Options{Dir: data, Fatal: exitOn(c.ErrOrStderr())}, p)
 			return showReport(c.OutOrStdout(), report, err, asJSON)
 		},
 	}
@@ -49,6 +49,14 @@ func mustHoldStore(data string) error {
 	return nil
 }
 
+// exitOn ends the process on a failure that the store must not go on after.
+func exitOn(errOut io.Writer) func(error) {
+	return func(err error) {
+		fmt.Fprintf(errOut, "tallystick: %v\n", err)
+		os.Exit(exitFailed)
+	}
+}
+
 // progressFor makes the bars of a command; none with JSON.
 func progressFor(c *cobra.Command, asJSON bool) func(label string) *progressBar {
 	return func(label string) *progressBar {
@@ -60,9 +68,10 @@ func progressFor(c *cobra.Command, asJSON bool) func(label string) *progressBar 
 }
 
 // verifyData opens the store and examines it: the files as the engine knows them, then the books through the port.
-func verifyData(ctx context.Context, data string, bar func(string) *progressBar) (report verify.Report, err error) {
+func verifyData(ctx context.Context, o engine.Options, bar func(string) *progressBar) (report verify.Report, err error) {
 	opening := bar("replaying")
-	e, err := engine.Open(engine.Options{Dir: data, Progress: opening.bytes})
+	o.Progress = opening.bytes
+	e, err := engine.Open(o)
 	opening.end()
 	if err != nil {
 		return report, err

@@ -315,6 +315,7 @@ func (e *Engine) answerLoop() {
 		for _, s := range g.sections {
 			s.release()
 		}
+		g.works, g.sections = nil, nil // a book remembers its last group, not the requests that were in it
 	}
 }
 

@@ -60,7 +60,7 @@ func (a *eventArrays) addRest(r *usage.Row) {
 
 // isPlain reports whether a row says no more than the columns of a plain one.
 func isPlain(r *usage.Row) bool {
-	if len(r.Outcomes) != 1 || r.Meter == "" || r.Type != "" || r.Corrects != "" || r.Key.Space != usage.ClientSpace {
+	if len(r.Outcomes) != 1 || r.Meter == "" || r.Type != "" || r.Corrects != "" || r.Key.Space == usage.DerivedSpace && r.ID != "" {
 		return false
 	}
 	o := &r.Outcomes[0]

@@ -68,7 +68,7 @@ func Open(o Options) (*State, error) {
 	cache := pebble.NewCache(o.Cache)
 	defer cache.Unref()
 	opts := &pebble.Options{
-		FS:                          o.FS,
+		FS:                          namesFirst{o.FS},
 		Cache:                       cache,
 		DisableWAL:                  true,
 		MemTableSize:                32 << 20,

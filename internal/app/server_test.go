@@ -1,0 +1,256 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/tallystick/tallystick/client"
+)
+
+const testRootKey = "a-root-key-for-tests"
+
+func testSettings(t *testing.T) Settings {
+	t.Helper()
+	s := defaultSettings()
+	s.Data, s.Listen, s.RootKey, s.Engine.SegmentBytes = t.TempDir(), "127.0.0.1:0", testRootKey, 1<<20
+	return s
+}
+
+func mustStart(t *testing.T, s Settings) *Server {
+	t.Helper()
+	server, err := Start(context.Background(), ServerOptions{Settings: s, Logger: slog.New(slog.DiscardHandler),
+		Fatal: func(err error) { t.Errorf("the store failed: %v", err) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return server
+}
+
+func mustStop(t *testing.T, s *Server) {
+	t.Helper()
+	if err := s.Shutdown(); err != nil {
+		t.Error(err)
+	}
+}
+
+func connect(t *testing.T, s *Server, key string) *client.Client {
+	t.Helper()
+	c, err := client.New(s.URL(), key, client.WithRetry(client.RetryPolicy{MaxAttempts: 1}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.CloseIdleConnections)
+	return c
+}
+
+// leaves makes sure that nothing of a test outlives it. It is called first, so that it looks last.
+func leaves(t *testing.T) {
+	t.Helper()
+	before := goleak.IgnoreCurrent()
+	t.Cleanup(func() { goleak.VerifyNone(t, before) })
+}
+
+func TestServerKeepsWhatItWasGivenAndLeavesNothingBehind(t *testing.T) {
+	leaves(t)
+	ctx := context.Background()
+	settings := testSettings(t)
+	settings.MetricsListen = "127.0.0.1:0"
+	s := mustStart(t, settings)
+	if s.OperatorKey() != "" {
+		t.Error("a key was made although the settings name one")
+	}
+	operator := connect(t, s, testRootKey)
+	made, err := operator.CreateTenant(ctx, client.NewTenant{ID: "acme"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	acme := connect(t, s, made.APIKey)
+	if _, err := acme.CreateMeter(ctx, client.Meter{Slug: "calls", Aggregation: "sum"}); err != nil {
+		t.Fatal(err)
+	}
+	event := client.Event{ID: "e1", Meter: "calls", Customer: "c", Quantity: "2"}
+	if _, err := acme.SendEvent(ctx, &event); err != nil {
+		t.Fatal(err)
+	}
+	checkMetrics(t, s, operator)
+	mustStop(t, s)
+	mustStop(t, s) // a second call changes nothing
+
+	s = mustStart(t, settings)
+	a, err := connect(t, s, made.APIKey).SendEvent(ctx, &event)
+	if err != nil || a.Status != client.Duplicate {
+		t.Errorf("after a restart the event is %v, %v", a, err)
+	}
+	mustStop(t, s)
+}
+
+// Metrics are for the operator on the API, and for anyone on their own listener.
+func checkMetrics(t *testing.T, s *Server, operator *client.Client) {
+	t.Helper()
+	text, err := operator.Metrics(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.Get("http://" + s.MetricsAddr() + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := io.ReadAll(resp.Body)
+	if err := errors.Join(err, resp.Body.Close()); err != nil {
+		t.Fatal(err)
+	}
+	http.DefaultClient.CloseIdleConnections()
+	for _, want := range []string{"tallystick_engine_rows_total", "go_goroutines", "process_cpu_seconds_total"} {
+		if !strings.Contains(text, want) || !strings.Contains(string(own), want) {
+			t.Errorf("no %s among the metrics", want)
+		}
+	}
+	if err := connect(t, s, "").Health(context.Background()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestFirstStartMakesTheOperatorsKeyOnce(t *testing.T) {
+	leaves(t)
+	settings := testSettings(t)
+	settings.RootKey = ""
+	s := mustStart(t, settings)
+	key := s.OperatorKey()
+	if _, err := connect(t, s, key).CreateTenant(context.Background(), client.NewTenant{ID: "acme"}); err != nil {
+		t.Errorf("the key that was made does not open: %v", err)
+	}
+	mustStop(t, s)
+	s = mustStart(t, settings)
+	if s.OperatorKey() != "" {
+		t.Error("a second key was made")
+	}
+	if _, err := connect(t, s, key).Tenant(context.Background(), "acme"); err != nil {
+		t.Errorf("the first key no longer opens: %v", err)
+	}
+	mustStop(t, s)
+}
+
+func TestStartThatFailsLeavesNothingBehind(t *testing.T) {
+	leaves(t)
+	settings := testSettings(t)
+	s := mustStart(t, settings)
+	for name, c := range map[string]struct {
+		bend func(*Settings)
+		want string
+	}{
+		"data in use":  {func(*Settings) {}, "stop that one"},
+		"port in use":  {func(x *Settings) { x.Data, x.Listen = t.TempDir(), s.Addr() }, "is taken by another process"},
+		"second port":  {func(x *Settings) { x.Data, x.MetricsListen = t.TempDir(), s.Addr() }, "is taken by another process"},
+		"bad settings": {func(x *Settings) { x.Store = "other" }, "embedded"},
+	} {
+		other := settings
+		c.bend(&other)
+		_, err := Start(context.Background(), ServerOptions{Settings: other, Logger: slog.New(slog.DiscardHandler)})
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want a word of %q", name, err, c.want)
+		}
+	}
+	mustStop(t, s)
+}
+
+// A request that is under way when the server is told to stop is answered, and what it did is kept.
+func TestShutdownDrains(t *testing.T) {
+	leaves(t)
+	settings := testSettings(t)
+	s := mustStart(t, settings)
+	conn, err := net.Dial("tcp", s.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	body := `{"id":"acme"}`
+	// The header and half of the body are on their way; the rest follows once the server drains.
+	fmt.Fprintf(conn, "POST /v1/tenants HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\nExpect: 100-continue\r\n\r\n",
+		testRootKey, len(body))
+	begun := make([]byte, len("HTTP/1.1 100 Continue\r\n\r\n"))
+	if _, err := io.ReadFull(conn, begun); err != nil {
+		t.Fatal(err)
+	}
+	stopped := make(chan error, 1)
+	go func() { stopped <- s.Shutdown() }()
+	awaitClosed(t, s.Addr())
+	if _, err := io.WriteString(conn, body); err != nil {
+		t.Fatal(err)
+	}
+	answer, err := io.ReadAll(conn)
+	if err != nil || !strings.Contains(string(answer), "201 Created") {
+		t.Errorf("answer %q, %v", answer, err)
+	}
+	if err := errors.Join(conn.Close(), <-stopped); err != nil {
+		t.Error(err)
+	}
+	s = mustStart(t, settings)
+	if _, err := connect(t, s, testRootKey).Tenant(context.Background(), "acme"); err != nil {
+		t.Errorf("what the last request did is lost: %v", err)
+	}
+	mustStop(t, s)
+}
+
+// awaitClosed waits until nobody listens any more.
+func awaitClosed(t *testing.T, addr string) {
+	t.Helper()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		c, err := net.Dial("tcp", addr)
+		if err != nil {
+			return
+		}
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+		<-tick.C
+	}
+}
+
+// A request that never ends is cut off, and the store is closed all the same.
+func TestShutdownIsBounded(t *testing.T) {
+	leaves(t)
+	settings := testSettings(t)
+	settings.Drain.Timeout = 10 * time.Millisecond
+	s := mustStart(t, settings)
+	conn, err := net.Dial("tcp", s.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintf(conn, "POST /v1/tenants HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: 10\r\nExpect: 100-continue\r\n\r\n", testRootKey)
+	if _, err := io.ReadFull(conn, make([]byte, 12)); err != nil {
+		t.Fatal(err)
+	}
+	mustStop(t, s)
+	if err := conn.Close(); err != nil {
+		t.Error(err)
+	}
+	mustStop(t, mustStart(t, settings))
+}
+
+func TestWaitEndsWithItsContextOrAListener(t *testing.T) {
+	leaves(t)
+	s := mustStart(t, testSettings(t))
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := s.Wait(ctx); err != nil {
+		t.Error(err)
+	}
+	if err := s.listeners[0].Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Wait(context.Background()); err == nil {
+		t.Error("a listener that failed was not noticed")
+	}
+	mustStop(t, s)
+}

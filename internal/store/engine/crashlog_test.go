@@ -1,0 +1,309 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/tallystick/tallystick/internal/core/meter"
+	"github.com/tallystick/tallystick/internal/core/problem"
+	"github.com/tallystick/tallystick/internal/core/usage"
+	"github.com/tallystick/tallystick/internal/store"
+	"github.com/tallystick/tallystick/internal/store/storetest"
+)
+
+// diary is what the outside world knows of a store: what it sent, and what it was told.
+type diary struct {
+	mu    sync.Mutex // guards what follows
+	sent  []sentBatch
+	notes []note
+}
+
+type sentBatch struct {
+	tenant string
+	events []usage.Event
+	own    []string // ids that no other batch has
+}
+
+// note is one thing that somebody was told.
+type note struct {
+	tenant string
+	id     string // a fact that was answered with this seq
+	seq    uint64
+	change bool // the row of that number is a change
+	chain  *[32]byte
+	count  int64 // a reader saw that many facts in the watched counter
+}
+
+func (d *diary) told() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.notes)
+}
+
+func (d *diary) note(n ...note) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.notes = append(d.notes, n...)
+}
+
+func (d *diary) copies() ([]sentBatch, []note) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.sent, d.notes
+}
+
+// holds compares what a start found with what had been told.
+func (d *diary) holds(got map[string]*recovered, told int) error {
+	sent, notes := d.copies()
+	for _, n := range notes[:told] {
+		r := got[n.tenant]
+		switch {
+		case n.id != "" && r.rows[n.id] != n.seq:
+			return fmt.Errorf("%s was told that %q is row %d, now it is row %d", n.tenant, n.id, n.seq, r.rows[n.id])
+		case n.change && (r.head < n.seq || !r.kinds[n.seq-1]):
+			return fmt.Errorf("%s was told that row %d is a change, now it is not, of %d rows", n.tenant, n.seq, r.head)
+		case n.chain != nil && r.chains[n.seq] != *n.chain:
+			return fmt.Errorf("%s was shown a chain of %x after row %d, now it is %x", n.tenant, *n.chain, n.seq, r.chains[n.seq])
+		case r.count < n.count:
+			return fmt.Errorf("%s was shown %d facts in a counter, now it has %d", n.tenant, n.count, r.count)
+		}
+	}
+	known := map[string]bool{}
+	for _, b := range sent {
+		here := 0
+		for _, id := range b.own {
+			if got[b.tenant].rows[id] != 0 {
+				here++
+			}
+		}
+		if here != 0 && here != len(b.own) {
+			return fmt.Errorf("%s has %d of a batch with %v", b.tenant, here, b.own)
+		}
+		for i := range b.events {
+			known[b.tenant+"/"+b.events[i].ID] = true
+		}
+	}
+	for tenant, r := range got {
+		for id := range r.rows {
+			if !known[tenant+"/"+id] {
+				return fmt.Errorf("%s has %q, which nobody sent", tenant, id)
+			}
+		}
+	}
+	return nil
+}
+
+// sendAgain repeats everything, as clients do that got no answer. What was there is recognized, the rest is recorded, once.
+func (d *diary) sendAgain(e *Engine, before map[string]*recovered) error {
+	sent, _ := d.copies()
+	for _, id := range crashTenants {
+		if before[id].head == 0 {
+			if err := storetest.Create(e, id, crashMeters()...); err != nil {
+				return err
+			}
+		}
+	}
+	for _, b := range sent {
+		vs, err := e.Record(context.Background(), store.Batch{Tenant: b.tenant, Events: append([]usage.Event(nil), b.events...)})
+		if err != nil {
+			return err
+		}
+		for i, v := range vs {
+			seq, known := before[b.tenant].rows[b.events[i].ID]
+			if v.Seq == 0 || known && (v.Seq != seq || v.Status != usage.Duplicate && v.Status != usage.Conflict) {
+				return fmt.Errorf("%s sends %q again, which was row %d: %+v", b.tenant, b.events[i].ID, seq, v)
+			}
+		}
+	}
+	for _, id := range crashTenants {
+		if _, err := readBack(e, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var crashTenants = []string{"acme", "globex"}
+
+// crashMeters: the first is the watched one; the second cannot subtract, so that corrections read rows again; the third makes
+// most of what is not the newest an adjustment.
+func crashMeters() []meter.Meter {
+	picky := storetest.NewMeter("picky", meter.Sum)
+	picky.Lateness = 0
+	return []meter.Meter{storetest.NewMeter("calls", meter.Sum), storetest.NewMeter("low", meter.Min), picky}
+}
+
+// session is one submitter of a workload.
+type session struct {
+	e    *Engine
+	log  *diary
+	rng  *rand.Rand
+	name string
+	n    int
+	low  map[string][]string // facts that can be corrected, by tenant
+}
+
+// run plays one workload under the eyes of the lab: a first start, facts one after the other, facts side by side, a power
+// failure, and more of both; and in the end a clean close.
+func (l *lab) run(seed uint64) {
+	rng := rand.New(rand.NewPCG(seed, 3))
+	mem, log := vfs.NewCrashableMem(), &diary{}
+	for phase := range 2 {
+		name := fmt.Sprintf("workload %d.%d", seed, phase)
+		e, err := Open(tiny(l.watch(mem, log, name), l.clock.Now))
+		if err != nil {
+			l.t.Fatalf("%s: %v", name, err)
+		}
+		err = l.play(e, log, rng, phase)
+		crashed := mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 50, RNG: rng})
+		if closed := e.Close(); err == nil {
+			err = closed
+		}
+		if err != nil {
+			l.t.Fatalf("%s: %v", name, err)
+		}
+		if seed%2 == 0 {
+			mem = crashed // else the second phase starts from what was closed
+		}
+	}
+}
+
+func (l *lab) play(e *Engine, log *diary, rng *rand.Rand, phase int) error {
+	if phase == 0 {
+		for _, id := range crashTenants {
+			if err := storetest.Create(e, id, crashMeters()...); err != nil {
+				return err
+			}
+			log.note(note{tenant: id, seq: uint64(1 + len(crashMeters())), change: true})
+		}
+	}
+	alone := &session{e: e, log: log, rng: rng, name: fmt.Sprint("p", phase), low: map[string][]string{}}
+	for range 5 {
+		if err := alone.step(); err != nil {
+			return err
+		}
+		l.clock.Advance(time.Second)
+	}
+	const together = 3
+	errs := make([]error, together)
+	var wg sync.WaitGroup
+	for i := range together {
+		s := &session{e: e, log: log, rng: rand.New(rand.NewPCG(rng.Uint64(), 0)), name: fmt.Sprint("p", phase, "s", i), low: map[string][]string{}}
+		wg.Go(func() {
+			for range 3 {
+				if errs[i] == nil {
+					errs[i] = s.step()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// step does one thing and writes down what came of it.
+func (s *session) step() error {
+	tenant := crashTenants[s.rng.IntN(len(crashTenants))]
+	switch s.rng.IntN(8) {
+	case 0:
+		return s.change(tenant)
+	case 1, 2:
+		return s.look(tenant)
+	default:
+		return s.record(tenant)
+	}
+}
+
+func (s *session) change(tenant string) error {
+	var seq uint64
+	err := s.e.Update(context.Background(), tenant, func(tx store.Tx) error {
+		id, err := storetest.Adjust(tx, "picky", "d", storetest.Month, "1", "")
+		seq, _, _ = usage.ParseAdjustmentID(id)
+		return err
+	})
+	if err == nil {
+		s.log.note(note{tenant: tenant, seq: seq, change: true})
+	}
+	return err
+}
+
+// look notes what a reader was shown: it must be as durable as an answer.
+func (s *session) look(tenant string) error {
+	return s.e.View(context.Background(), tenant, func(v store.View) error {
+		head := v.Head()
+		c, err := v.Counter(watchedCounter)
+		if err != nil {
+			return err
+		}
+		s.log.note(note{tenant: tenant, seq: head.Seq, chain: &head.Chain}, note{tenant: tenant, count: c.All().Count})
+		return nil
+	})
+}
+
+// record sends facts of its own, facts that others send too, with the same content or not, and corrections.
+func (s *session) record(tenant string) error {
+	b := sentBatch{tenant: tenant}
+	for range 1 + s.rng.IntN(3) {
+		s.n++
+		id := s.name + "-" + strconv.Itoa(s.n)
+		at := storetest.Ago(time.Duration(s.rng.IntN(60)) * time.Minute)
+		switch s.rng.IntN(4) {
+		case 0:
+			b.events = append(b.events, storetest.Fact(id, "low", "d", at, fmt.Sprint(2+s.rng.IntN(8))))
+			s.low[tenant] = append(s.low[tenant], id)
+		case 1:
+			b.events = append(b.events, storetest.Fact(id, "picky", "d", at, "1"))
+		default:
+			b.events = append(b.events, storetest.Fact(id, "calls", "c", at, "1"))
+		}
+		b.own = append(b.own, id)
+	}
+	for range 1 + s.rng.IntN(2) {
+		content := 1 + s.rng.IntN(6)/5 // one in six differs
+		b.events = append(b.events, storetest.Fact(fmt.Sprint("shared-", s.rng.IntN(12)), "calls", "c", storetest.Ago(0), fmt.Sprint(content)))
+	}
+	if low := s.low[tenant]; len(low) > 0 && s.rng.IntN(2) == 0 {
+		id := "fix-" + low[0]
+		b.events = append(b.events, storetest.Correction(id, low[0], "-1"))
+		b.own = append(b.own, id)
+		s.low[tenant] = low[1:]
+	}
+	s.log.mu.Lock()
+	s.log.sent = append(s.log.sent, b)
+	s.log.mu.Unlock()
+	return s.send(b)
+}
+
+func (s *session) send(b sentBatch) error {
+	for {
+		vs, err := s.e.Record(context.Background(), store.Batch{Tenant: b.tenant, Events: append([]usage.Event(nil), b.events...)})
+		if problem.Is(err, problem.Busy) {
+			runtime.Gosched()
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		var notes []note
+		for i, v := range vs {
+			if v.Seq == 0 {
+				return fmt.Errorf("%s sends %q: %+v", b.tenant, b.events[i].ID, v.Problem)
+			}
+			notes = append(notes, note{tenant: b.tenant, id: b.events[i].ID, seq: v.Seq})
+		}
+		s.log.note(notes...)
+		return nil
+	}
+}

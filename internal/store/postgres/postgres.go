@@ -1,0 +1,187 @@
+// Package postgres is the store on PostgreSQL: for teams that want SQL on their ledger, a managed database, or several stateless
+// nodes behind one. It owns the schema and every statement that runs on it.
+//
+// The rules of core decide; SQL only fetches and stores. One transaction is one tenant, and whoever writes locks that tenant's
+// head first, so that order, watermarks, closes and counters cannot race between nodes. What a node remembers of a tenant is never
+// trusted by itself: the head under the lock says whether it still holds.
+//
+// Where to look: lane.go has the waiting batches of a tenant ride along in one transaction, record.go is that transaction, history.go
+// shows the rules what it fetched, write.go is all that is ever written, update.go, import.go and view.go are the rest of the port,
+// guard.go is what must hold for the walls between tenants to stand, and fault.go says which failures are tried again.
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tallystick/tallystick/internal/core/calendar"
+	"github.com/tallystick/tallystick/internal/core/problem"
+	"github.com/tallystick/tallystick/internal/store"
+)
+
+// Options of a store. Zero values stand for the defaults.
+type Options struct {
+	// URL names the database, as postgres://user:password@host:port/database?sslmode=verify-full or a keyword string.
+	URL string
+	// Now replaces the database's clock, for tests.
+	Now func() time.Time
+	// MaxConns bounds the connections of this node. Default: 8, or four for each core if that is more.
+	MaxConns int
+	// StatementTimeout bounds one statement. Default: 30 s.
+	StatementTimeout time.Duration
+	// LockTimeout bounds the wait for a tenant's head, which another node holds for one commit. Default: 10 s.
+	LockTimeout time.Duration
+	// IdleTimeout ends a transaction whose node has gone silent, so that it does not hold its tenant's head. Default: 10 s.
+	IdleTimeout time.Duration
+	// ConnectTimeout bounds the making of a connection. Default: 5 s.
+	ConnectTimeout time.Duration
+	// SkipMigrations leaves the schema as it is; `tallystick migrate` then brings it up to date.
+	SkipMigrations bool
+}
+
+func (o Options) withDefaults() Options {
+	if o.MaxConns == 0 {
+		o.MaxConns = max(8, 4*runtime.GOMAXPROCS(0))
+	}
+	for _, d := range [...]struct {
+		value   *time.Duration
+		instead time.Duration
+	}{
+		{&o.StatementTimeout, 30 * time.Second}, {&o.LockTimeout, 10 * time.Second}, {&o.IdleTimeout, 10 * time.Second}, {&o.ConnectTimeout, 5 * time.Second},
+	} {
+		if *d.value == 0 {
+			*d.value = d.instead
+		}
+	}
+	return o
+}
+
+// Store is the store on one database. Any number of them, in any number of processes, may share it.
+type Store struct {
+	options Options
+	pool    *pgxpool.Pool
+	configs configs
+	works   sync.WaitGroup // goroutines of lanes
+
+	mu     sync.Mutex // guards all below
+	lanes  map[string]*lane
+	facts  int // that wait, over all lanes
+	closed bool
+}
+
+var _ store.Store = (*Store)(nil)
+
+// Open connects, brings the schema up to date and makes sure that the walls between tenants hold.
+func Open(ctx context.Context, o Options) (*Store, error) {
+	o = o.withDefaults()
+	if !o.SkipMigrations {
+		if err := Migrate(ctx, o.URL); err != nil {
+			return nil, err
+		}
+	}
+	config, err := pgxpool.ParseConfig(o.URL)
+	if err != nil {
+		return nil, fmt.Errorf("parse the database's URL: %w", err)
+	}
+	config.MaxConns = int32(o.MaxConns)
+	config.ConnConfig.ConnectTimeout = o.ConnectTimeout
+	for name, value := range o.settings() {
+		config.ConnConfig.RuntimeParams[name] = value
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, fmt.Errorf("connect: %w", err)
+	}
+	s := &Store{options: o, pool: pool, lanes: map[string]*lane{}}
+	s.configs.entries = map[string]*configEntry{}
+	if err := s.guard(ctx); err != nil {
+		pool.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// settings are those of every connection. Every statement here reads by an index and is planned once: a plan that was made while
+// a table was small, or for one array's length, must not turn into a scan of a large one.
+func (o Options) settings() map[string]string {
+	ms := func(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
+	return map[string]string{
+		"search_path": Schema, "application_name": "tallystick", "statement_timeout": ms(o.StatementTimeout), "lock_timeout": ms(o.LockTimeout),
+		"idle_in_transaction_session_timeout": ms(o.IdleTimeout), "plan_cache_mode": "force_generic_plan", "jit": "off",
+		"enable_seqscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off", "timezone": "UTC",
+	}
+}
+
+// now is the time that a rule sees, given what the database's clock showed.
+func (s *Store) now(database calendar.Micros) calendar.Micros {
+	if s.options.Now != nil {
+		return calendar.FromTime(s.options.Now())
+	}
+	return database
+}
+
+// Ready implements store.Store.
+func (s *Store) Ready(ctx context.Context) error {
+	if err := s.open(ctx); err != nil {
+		return err
+	}
+	err := s.reading(ctx, roleServe, "", func(ctx context.Context, c *session) error {
+		return c.ask(ctx, writable, func(in *reader) error {
+			if !in.bool() {
+				return problem.New(problem.Unavailable, "the database is read-only: it is a replica, or failing over").Retry(retryAfter)
+			}
+			return nil
+		})
+	})
+	return err
+}
+
+// open reports why nothing can be done.
+func (s *Store) open(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return problem.New(problem.Unavailable, "the store is closed")
+	}
+	return nil
+}
+
+// Close implements store.Store.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.works.Wait()
+	s.pool.Close()
+	return nil
+}
+
+// reading runs fn in a transaction that only reads and sees one moment. Losing the connection before fn has begun is tried again.
+func (s *Store) reading(ctx context.Context, role, tenantID string, fn func(ctx context.Context, c *session) error) error {
+	var c *session
+	err := s.again(ctx, func() (err error) {
+		if c, err = s.lend(ctx); err != nil {
+			return err
+		}
+		r := c.round(ctx)
+		r.begin(beginRead, role, tenantID)
+		if err = r.do(); err != nil {
+			c.giveBack(ctx)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	defer c.giveBack(context.WithoutCancel(ctx))
+	return s.told(ctx, fn(ctx, c))
+}
