@@ -7,6 +7,10 @@ SHELL := /bin/bash
 
 FUZZTIME ?= 30s
 
+# More flags for bench and bench-growth, such as BENCH='--only engine,1000x16'.
+BENCH ?=
+GROWTH_KEYS ?= 100000000
+
 # The slowest package takes minutes under the race detector on a small machine; a test that hangs
 # should still end with the stacks of its goroutines.
 TEST_TIMEOUT ?= 15m
@@ -18,7 +22,7 @@ GOLANGCI := $(GOLANGCI_DIR)/golangci-lint
 
 .PHONY: help
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: deps
 deps: ## Install what the tests need and the machine lacks (Debian: gcc, postgresql)
@@ -61,12 +65,29 @@ test: deps ## Run all tests and fuzz seeds with the race detector
 test-fast: deps ## Run all tests and fuzz seeds without the race detector
 	go test -timeout $(TEST_TIMEOUT) ./...
 
+# Lives of the server in a soak; an hour or so for the default on a small machine.
+KILL_CYCLES ?= 5000
+
+.PHONY: soak
+soak: ## Kill the real binary under load KILL_CYCLES (5000) times, then prove the ledger
+	TALLYSTICK_KILL_CYCLES=$(KILL_CYCLES) go test -count=1 -timeout 0 -v ./internal/app/killtest
+
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME (30s) each, one after the other
 	@grep -rEo --include='*_test.go' '^func Fuzz[A-Za-z0-9_]*' . | sort | while IFS=: read -r file func; do
 		echo "== $${file%/*} $${func#func }"
 		go test -run '^$$' -fuzz "^$${func#func }$$" -fuzztime $(FUZZTIME) "$${file%/*}" </dev/null
 	done
+
+.PHONY: bench
+bench: deps ## Measure the engine beside PostgreSQL and bare HTTP; table, and bin/bench.json (BENCH adds flags)
+	go build -o bin/tallystick-versus ./cmd/tallystick-versus
+	bin/tallystick-versus --json bin/bench.json $(BENCH)
+
+.PHONY: bench-growth
+bench-growth: ## Measure the engine at 1 M, 10 M and GROWTH_KEYS (100 M) known keys: some 10 GB of disk
+	go build -o bin/tallystick-versus ./cmd/tallystick-versus
+	bin/tallystick-versus growth --keys $(GROWTH_KEYS) --json bin/bench-growth.json $(BENCH)
 
 .PHONY: lint
 lint: $(GOLANGCI) ## Check with gofmt, go vet and golangci-lint

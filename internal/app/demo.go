@@ -87,7 +87,7 @@ Where to look (this server runs until Ctrl-C, with a few events a second):
     curl -s %[2]s/v1/counters -H "Authorization: Bearer $KEY"
     curl -s %[2]s/v1/events/req_8f2 -H "Authorization: Bearer $KEY"
     curl -s '%[2]s/v1/adjustments?limit=5' -H "Authorization: Bearer $KEY"
-    curl -s %[2]s/v1/events -H "Authorization: Bearer $KEY" \
+    curl -s %[2]s/v1/events -H "Authorization: Bearer $KEY" -H 'Content-Type: application/json' \
       -d '{"id":"mine_1","meter":"api_calls","customer":"cus_42","quantity":"3"}'
 
     curl -s %[2]s/v1/tenants -H "Authorization: Bearer %[3]s"     (the operator's key)

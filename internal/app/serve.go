@@ -102,7 +102,8 @@ func tellKey(out io.Writer, url, key string) {
 
 Make a first tenant with it:
 
-    curl -s %s/v1/tenants -H 'Authorization: Bearer %s' -d '{"id":"acme","name":"Acme"}'
+    curl -s %s/v1/tenants -H 'Content-Type: application/json' \
+      -H 'Authorization: Bearer %s' -d '{"id":"acme","name":"Acme"}'
 
 `, key, url, key)
 }

@@ -122,7 +122,7 @@ func (s *story) setUp() error {
 // send sends one event and wants a status, or the code of a refusal.
 func (s *story) send(title string, e client.Event, want string) {
 	body, _ := json.Marshal(e) // an event of the story always encodes
-	got, detail := "", ""
+	var got, detail string
 	a, err := s.tenant.SendEvent(s.ctx, &e)
 	var p *client.Problem
 	switch {

@@ -47,6 +47,9 @@ var trunks = []struct {
 	{"internal/service", service},
 	{"internal/edge", edge},
 	{"internal/app", app},
+	// The generator and the comparison are programs of their own: they assemble a server to measure it, as the app does.
+	{"internal/load", app},
+	{"internal/versus", app},
 	{"cmd", command},
 	{"client", leaf},
 	{"api", leaf},

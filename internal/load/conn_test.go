@@ -76,7 +76,7 @@ func TestPostToWhatIsNoServer(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer listener.Close()
+			defer func() { _ = listener.Close() }()
 			go func() {
 				c, err := listener.Accept()
 				if err != nil {

@@ -50,11 +50,12 @@ const (
 // Run makes tenants, sends the traffic, and compares the server's counters with it. When they differ the error is ErrTotals, and
 // the report is there beside it.
 func Run(ctx context.Context, o Options) (*Report, error) {
-	setDefault(&o.Batch, defaultBatch)
-	setDefault(&o.Connections, defaultConnections)
-	u, err := o.check()
-	if err != nil {
+	if err := o.Check(); err != nil {
 		return nil, err
+	}
+	u, err := url.Parse(o.URL)
+	if err != nil {
+		return nil, fmt.Errorf("url: %w", err)
 	}
 	w, err := NewWorkload(o.Shape)
 	if err != nil {
@@ -78,24 +79,28 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	return report, err
 }
 
-func (o *Options) check() (*url.URL, error) {
+// Check completes the options with their defaults and says what is wrong with them.
+func (o *Options) Check() error {
+	setDefault(&o.Batch, defaultBatch)
+	setDefault(&o.Connections, defaultConnections)
+	o.Shape.setDefaults()
 	u, err := url.Parse(o.URL)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
-		return nil, errors.New("url: want http:// or https:// and a host")
+		return errors.New("url: want http:// or https:// and a host")
 	}
 	switch {
 	case o.Key == "":
-		return nil, errors.New("key: the operator's key is needed to make tenants")
+		return errors.New("key: the operator's key is needed to make tenants")
 	case strings.ContainsAny(o.Key, "\r\n"):
-		return nil, errors.New("key: holds a line end")
+		return errors.New("key: holds a line end")
 	case o.Batch < 1 || o.Batch > maxBatch:
-		return nil, fmt.Errorf("batch: from 1 to %d, not %d", maxBatch, o.Batch)
+		return fmt.Errorf("batch: from 1 to %d, not %d", maxBatch, o.Batch)
 	case o.Connections < 1 || o.Connections > maxConnections:
-		return nil, fmt.Errorf("connections: from 1 to %d, not %d", maxConnections, o.Connections)
+		return fmt.Errorf("connections: from 1 to %d, not %d", maxConnections, o.Connections)
 	case o.Events < 0 || o.Duration < 0 || (o.Events == 0) == (o.Duration == 0):
-		return nil, errors.New("state either a number of events or a duration")
+		return errors.New("state either a number of events or a duration")
 	}
-	return u, nil
+	return o.Shape.check()
 }
 
 type run struct {
@@ -193,8 +198,11 @@ func (r *run) send(ctx context.Context) (*Report, error) {
 func (r *run) drive(ctx context.Context, l *lane) error {
 	var b Batch
 	for {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 		size := r.take(l)
-		if size == 0 || ctx.Err() != nil {
+		if size == 0 {
 			return nil
 		}
 		l.stream.Fill(&b, size)

@@ -64,13 +64,7 @@ type Fact struct {
 
 // NewWorkload draws the tables of a shape.
 func NewWorkload(s Shape) (*Workload, error) {
-	setDefault(&s.Tenants, 1)
-	setDefault(&s.Customers, defaultCustomers)
-	setDefault(&s.Meters, 1)
-	if s.Hour.IsZero() {
-		s.Hour = time.Now().Add(-time.Hour)
-	}
-	s.Hour = s.Hour.UTC().Truncate(time.Hour)
+	s.setDefaults()
 	if err := s.check(); err != nil {
 		return nil, err
 	}
@@ -98,6 +92,16 @@ func setDefault(field *int, value int) {
 	if *field == 0 {
 		*field = value
 	}
+}
+
+func (s *Shape) setDefaults() {
+	setDefault(&s.Tenants, 1)
+	setDefault(&s.Customers, defaultCustomers)
+	setDefault(&s.Meters, 1)
+	if s.Hour.IsZero() {
+		s.Hour = time.Now().Add(-time.Hour)
+	}
+	s.Hour = s.Hour.UTC().Truncate(time.Hour)
 }
 
 func (s *Shape) check() error {
@@ -192,3 +196,6 @@ func (s *Stream) Fill(b *Batch, size int) {
 	}
 	s.next[b.Tenant] = next
 }
+
+// Drawn is how many fresh facts the stream has made for a tenant.
+func (s *Stream) Drawn(tenant int) uint64 { return s.next[tenant] }

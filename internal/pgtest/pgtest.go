@@ -164,8 +164,13 @@ func (s *Server) Create(template string) (url string, err error) {
 
 // Exec runs statements in a database, as the superuser.
 func (s *Server) Exec(database string, statements ...string) error {
+	return Exec(s.URL(database), statements...)
+}
+
+// Exec runs statements in the database of a URL. Each may be several, divided by semicolons.
+func Exec(url string, statements ...string) error {
 	ctx := context.Background()
-	conn, err := pgx.Connect(ctx, s.URL(database))
+	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
 		return err
 	}

@@ -87,7 +87,6 @@ func (c *cluster) start(ctx context.Context, bin string, careless bool) error {
 	}
 	data := filepath.Join(c.dir, "data")
 	// The log of initdb is its output; the sync is of empty tables.
-	//nolint:gosec // the path is a PostgreSQL's own
 	initdb := exec.CommandContext(ctx, filepath.Join(bin, "initdb"), "-D", data, "-U", superuser, "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
 	initdb.SysProcAttr, initdb.Dir = as, c.dir
 	if out, err := initdb.CombinedOutput(); err != nil {
@@ -105,8 +104,8 @@ func (c *cluster) start(ctx context.Context, bin string, careless bool) error {
 	if err != nil {
 		return fmt.Errorf("make the log: %w", err)
 	}
-	defer log.Close()
-	server := exec.Command(filepath.Join(bin, "postgres"), args...) //nolint:gosec,noctx // stopped by stop, in the way PostgreSQL wants
+	defer func() { _ = log.Close() }()                              // the server has its own
+	server := exec.Command(filepath.Join(bin, "postgres"), args...) //nolint:noctx // stopped by stop, in the way PostgreSQL wants
 	server.SysProcAttr, server.Dir = as, c.dir
 	server.Stdout, server.Stderr = log, log
 	if err := server.Start(); err != nil {

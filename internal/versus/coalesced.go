@@ -30,7 +30,15 @@ const (
 )
 
 func openPgCoalesced(ctx context.Context, b *bench, c Cell) (subject, error) {
-	pg, err := openPg(ctx, b, coalescedWriters)
+	return coalesce(ctx, b, byCustomer, c)
+}
+
+func openPgCoalescedPlain(ctx context.Context, b *bench, c Cell) (subject, error) {
+	return coalesce(ctx, b, plain, c)
+}
+
+func coalesce(ctx context.Context, b *bench, schema string, c Cell) (subject, error) {
+	pg, err := openPg(ctx, b, schema, coalescedWriters)
 	if err != nil {
 		return nil, err
 	}

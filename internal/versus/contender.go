@@ -16,6 +16,7 @@ const (
 	pgTxName        = "pg-tx-per-event"
 	pgSetName       = "pg-set"
 	pgCoalescedName = "pg-coalesced"
+	pgPlainName     = "pg-coal-plain"
 	engineName      = "engine"
 	engineHTTPName  = "engine-http"
 	bareName        = "http-bare"
@@ -35,9 +36,10 @@ type contender struct {
 
 func all() []contender {
 	return []contender{
-		{pgTxName, "PostgreSQL, one transaction per event", true, true, openPgTx},
-		{pgSetName, "PostgreSQL, one set-based transaction per request", true, false, openPgSet},
-		{pgCoalescedName, "PostgreSQL, set-based, coalesced across requests", true, false, openPgCoalesced},
+		{pgTxName, "PostgreSQL, one transaction per event, a counter per tenant and meter", true, true, openPgTx},
+		{pgSetName, "PostgreSQL, one set-based transaction per request, counters per customer", true, false, openPgSet},
+		{pgCoalescedName, "PostgreSQL, set-based, coalesced across requests, counters per customer", true, false, openPgCoalesced},
+		{pgPlainName, "the same with no customer in rows and counters: less than a bill needs", true, false, openPgCoalescedPlain},
 		{engineName, "Tallystick's engine, in process", false, false, openEngine},
 		{engineHTTPName, "Tallystick over HTTP JSON", false, false, openEngineHTTP},
 		{bareName, "net/http that drops the body: no store, a limit", false, false, openBare},

@@ -8,6 +8,7 @@ package versus
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -93,13 +94,13 @@ type bench struct {
 }
 
 // Run measures every chosen contender in every chosen cell, then disk and reads, and judges the figures.
-func Run(ctx context.Context, o Options) (*Result, error) {
+func Run(ctx context.Context, o Options) (r *Result, err error) {
 	o.setDefaults()
 	dir, err := os.MkdirTemp(o.Dir, "tallystick-versus-")
 	if err != nil {
 		return nil, fmt.Errorf("make a folder for the stores: %w", err)
 	}
-	defer os.RemoveAll(dir)
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	w, err := load.NewWorkload(load.Shape{Seed: o.Seed, Tenants: tenants, Meters: meters, Customers: max(o.Customers/tenants, 1), DuplicateRatio: duplicate})
 	if err != nil {
 		return nil, err
@@ -112,7 +113,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		}
 		defer b.cluster.stop()
 	}
-	r := &Result{Taken: time.Now().UTC().Truncate(time.Second), CPUs: runtime.NumCPU(), Go: runtime.Version(), Repetitions: o.Repetitions}
+	r = &Result{Taken: time.Now().UTC().Truncate(time.Second), CPUs: runtime.NumCPU(), Go: runtime.Version(), Repetitions: o.Repetitions}
 	if b.cluster != nil {
 		r.Postgres = b.cluster.version
 	}

@@ -58,31 +58,50 @@ func unitSize(stream, n int) int {
 
 // memory is what callers were told, over all lives of the server.
 type memory struct {
-	mu    sync.Mutex        // guards what follows
-	seqs  map[string]uint64 // of acknowledged facts, accepted or duplicate
+	acks atomic.Int64 // of this life
+
+	mu    sync.Mutex // guards what follows
+	life  int
+	facts map[string]told
 	wrong []string
-	acks  atomic.Int64 // of this life
-	fresh int          // facts acknowledged as accepted
 }
 
-// heard notes the verdicts of one answer.
+// told is what was first answered to a fact.
+type told struct {
+	seq      uint64
+	life     int
+	accepted bool
+}
+
+// heard notes the verdicts of one answer. Two senders race for each fact, so a duplicate may be heard before the acceptance it
+// rests on, or instead of it when that answer was lost; but never in an earlier life, and there is one acceptance at most.
 func (m *memory) heard(verdicts []client.Verdict) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, v := range verdicts {
-		if v.Status != client.Accepted && v.Status != client.Duplicate {
+		before, known := m.facts[v.ID]
+		accepted := v.Status == client.Accepted
+		switch {
+		case !accepted && v.Status != client.Duplicate:
 			m.wrong = append(m.wrong, fmt.Sprintf("%s was answered %s (%s)", v.ID, v.Status, v.Detail))
-			continue
+		case !known:
+			m.facts[v.ID] = told{v.Seq, m.life, accepted}
+		case before.seq != v.Seq:
+			m.wrong = append(m.wrong, fmt.Sprintf("%s was acknowledged as row %d, then as row %d", v.ID, before.seq, v.Seq))
+		case accepted && (before.accepted || before.life != m.life):
+			m.wrong = append(m.wrong, fmt.Sprintf("%s was acknowledged in life %d and accepted in life %d", v.ID, before.life, m.life))
+		case accepted:
+			before.accepted = true
+			m.facts[v.ID] = before
 		}
-		before, known := m.seqs[v.ID]
-		if known && (before != v.Seq || v.Status == client.Accepted) {
-			m.wrong = append(m.wrong, fmt.Sprintf("%s was acknowledged as row %d, then answered %s as row %d", v.ID, before, v.Status, v.Seq))
-		}
-		// Two senders race: a duplicate may be heard before the acceptance it rests on, or instead of it.
-		if v.Status == client.Accepted {
-			m.fresh++
-		}
-		m.seqs[v.ID] = v.Seq
+	}
+}
+
+// check ends the test on the first wrong answer.
+func (m *memory) check(t *testing.T) {
+	t.Helper()
+	if len(m.wrong) > 0 {
+		t.Fatalf("%d wrong answers; the first: %s", len(m.wrong), m.wrong[0])
 	}
 }
 
@@ -93,7 +112,7 @@ type sender struct {
 }
 
 // send sends until the server is gone. A sender that is behind the other of its stream sends what is known already.
-func (s *sender) send(c *client.Client, m *memory, ctx context.Context) {
+func (s *sender) send(ctx context.Context, c *client.Client, m *memory) {
 	for ctx.Err() == nil {
 		verdicts, err := deliver(ctx, c, unitAt(s.stream, s.next))
 		if err != nil {
@@ -133,7 +152,8 @@ func live(t *testing.T, b binary, all []*sender, m *memory, random *rand.Rand) {
 	}
 	url := p.ready(t)
 	m.acks.Store(0)
-	enough, after := int64(1+random.IntN(60)), time.Duration(random.IntN(5000))*time.Microsecond
+	m.life++
+	enough, after := int64(1+random.IntN(100)), time.Duration(random.IntN(5000))*time.Microsecond
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	var sending sync.WaitGroup
@@ -141,7 +161,7 @@ func live(t *testing.T, b binary, all []*sender, m *memory, random *rand.Rand) {
 		c := connect(t, url, rootKey, client.WithTenant(tenant))
 		sending.Go(func() {
 			defer c.CloseIdleConnections()
-			s.send(c, m, ctx)
+			s.send(ctx, c, m)
 		})
 	}
 	tick := time.NewTicker(time.Millisecond)

@@ -89,8 +89,7 @@ func (p *process) kill(t *testing.T) {
 	}
 	p.log.Wait()
 	err := p.cmd.Wait()
-	var exit *exec.ExitError
-	if !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+	if status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGKILL {
 		t.Fatalf("the server ended by itself: %v\n%s", err, p.text.String())
 	}
 }

@@ -10,11 +10,11 @@ import (
 
 // Bounds of how many rows of a tenant are looked up by their key. Up to maxLookups every row is; beyond, every k-th. A store
 // may read a whole section to return one row of it, so sections of thousands of rows are looked into less often: maxLookupWork
-// is the number of rows read for it, about a minute. Corrected facts are always looked up. A store that can check its
+// is the number of rows read for it, some seconds. Corrected facts are always looked up. A store that can check its
 // own index of keys at a better price does so beside this.
 const (
 	maxLookups    = 1_000_000
-	maxLookupWork = 200_000_000
+	maxLookupWork = 20_000_000
 )
 
 // lookups finds rows again by their keys.

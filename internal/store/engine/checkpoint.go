@@ -88,11 +88,16 @@ func (e *Engine) freeze(end journal.Position) *checkpoint {
 
 func (e *Engine) checkpointLoop() {
 	for c := range e.checkpoints {
-		if err := e.save(c); err != nil {
+		err := e.save(c)
+		switch {
+		case err == nil:
+			e.saving.Store(false)
+		case errors.Is(err, state.ErrGaveUp):
+			e.gaveUp = err
+		default:
 			e.fail(err)
 			return
 		}
-		e.saving.Store(false)
 	}
 }
 
@@ -137,8 +142,8 @@ func (e *Engine) save(c *checkpoint) error {
 
 // lastCheckpoint leaves state and index exactly as far as the journal. The committer has stopped.
 func (e *Engine) lastCheckpoint() error {
-	if !e.hasRoom() {
-		return nil
+	if e.gaveUp != nil || !e.hasRoom() {
+		return e.gaveUp
 	}
 	end := e.journal.End()
 	e.freezeIndex(end)

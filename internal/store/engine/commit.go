@@ -108,7 +108,7 @@ func (e *Engine) admit(g *group, w *work) {
 // canDecide refuses before anything is judged when the group could not be written, or when what is derived falls too far behind.
 func (e *Engine) canDecide(g *group, bound int) error {
 	if err := e.journal.Reserve(e.inFlight() + maxSectionOverhead*(len(g.sections)+1) + g.bound + bound); err != nil {
-		return refuseSpace(err)
+		return e.refuseSpace(err, bound)
 	}
 	if e.index.Backlog() > maxIndexBacklog || len(e.cells.dirty) > 2*maxDirty {
 		return problem.New(problem.Busy, "the indexes on disk are behind: try again, and look at the disk if this goes on").Retry(time.Second)
@@ -119,11 +119,21 @@ func (e *Engine) canDecide(g *group, bound int) error {
 // maxIndexBacklog bounds the memory tables that wait for the disk; 45 MB each.
 const maxIndexBacklog = 4
 
-func refuseSpace(err error) error {
-	if errors.Is(err, journal.ErrTooLarge) {
+// refuseSpace tells why nothing can be decided. A batch that would fit alone is only early. A journal that will take nothing
+// more, because a sync failed beside the committer, ends the process.
+func (e *Engine) refuseSpace(err error, bound int) error {
+	switch {
+	case errors.Is(err, journal.ErrTooLarge) && bound+maxSectionOverhead <= e.journal.MaxPayload():
+		return errBusy()
+	case errors.Is(err, journal.ErrTooLarge):
 		return problem.Wrap(problem.TooLarge, err, "the batch does not fit one commit: send smaller ones")
+	case errors.Is(err, journal.ErrClosed):
+		return errClosed()
+	case errors.Is(err, journal.ErrNoSpace):
+		return problem.Wrap(problem.Unavailable, err, "no space for the journal: nothing was recorded; free space on the data disk and try again").Retry(5 * time.Second)
 	}
-	return problem.Wrap(problem.Unavailable, err, "no space for the journal: nothing was recorded; free space on the data disk and try again").Retry(5 * time.Second)
+	e.fail(err)
+	return e.errFailed()
 }
 
 // decideFacts judges a batch in order. Engine.mu is held.
@@ -333,8 +343,8 @@ func (e *Engine) drain() {
 func (e *Engine) fail(err error) bool {
 	if e.failure.CompareAndSwap(nil, &failure{err}) {
 		close(e.failed)
+		e.fatal(err)
 	}
-	e.fatal(err)
 	return false
 }
 

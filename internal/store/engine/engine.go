@@ -96,6 +96,7 @@ type Engine struct {
 	checkpoints chan *checkpoint
 	saving      atomic.Bool
 	savedAt     int64 // journal size at the last checkpoint; the decider's
+	gaveUp      error // why closing does not wait for a checkpoint; the checkpointer's
 
 	running sync.WaitGroup
 	closing sync.Once
@@ -166,6 +167,9 @@ func (e *Engine) Update(ctx context.Context, id string, fn func(store.Tx) error)
 func (e *Engine) submit(ctx context.Context, f *fifo, w *work) error {
 	if err := ctx.Err(); err != nil {
 		return err
+	}
+	if e.failure.Load() != nil {
+		return e.errFailed()
 	}
 	if err := e.queue.put(f, w); err != nil {
 		if e.failure.Load() != nil {
@@ -239,7 +243,7 @@ func (e *Engine) Ready(context.Context) error {
 		return errClosed()
 	}
 	if err := e.journal.Reserve(e.maxGroup + e.inFlight()); err != nil {
-		return refuseSpace(err)
+		return e.refuseSpace(err, 0)
 	}
 	return nil
 }
@@ -264,6 +268,7 @@ func (e *Engine) Close() error {
 	e.closing.Do(func() {
 		e.queue.close()
 		e.closed.Store(true)
+		e.state.Hurry()
 		e.running.Wait()
 		if e.failure.Load() == nil {
 			err = e.lastCheckpoint()

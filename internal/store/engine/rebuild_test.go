@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,10 +16,10 @@ import (
 )
 
 // filled is a closed store.
-func filled(t testing.TB, fs vfs.FS, now func() time.Time) {
+func filled(t testing.TB, fs vfs.FS, now func() time.Time, batches int) {
 	t.Helper()
 	e := mustOpen(t, small(fs, now))
-	fill(t, e)
+	fill(t, e, batches)
 	mustEnd(t, e)
 }
 
@@ -36,7 +37,7 @@ func inOrder(t testing.TB, fs vfs.FS, now func() time.Time) {
 
 func TestRebuildFromTheJournalAlone(t *testing.T) {
 	fs, now := vfs.NewMem(), storetest.NewClock().Now
-	filled(t, fs, now)
+	filled(t, fs, now, manyBatches)
 	if damaged(t, fs, "data/keys", ".run", 100)+damaged(t, fs, "data/state", "", 5) == 0 {
 		t.Fatal("nothing to damage")
 	}
@@ -65,7 +66,7 @@ func TestRebuildFromTheJournalAlone(t *testing.T) {
 // When the journal cannot be replayed, the derived files that were there are there again.
 func TestRebuildThatFailsLeavesWhatWas(t *testing.T) {
 	fs, now := vfs.NewMem(), storetest.NewClock().Now
-	filled(t, fs, now)
+	filled(t, fs, now, manyBatches)
 	name := sealedSegment(t, fs)
 	damaged(t, fs, "data/journal", name, 8192)
 	if err := Rebuild(small(fs, now)); err == nil {
@@ -80,7 +81,7 @@ func TestRebuildKeepsOut(t *testing.T) {
 	if err := Rebuild(small(fs, now)); err == nil {
 		t.Error("rebuilt a store that is not there")
 	}
-	filled(t, fs, now)
+	filled(t, fs, now, manyBatches)
 	e := mustOpen(t, small(fs, now))
 	if err := Rebuild(small(fs, now)); err == nil {
 		t.Error("rebuilt a store that is open")
@@ -93,16 +94,19 @@ func TestRebuildKeepsOut(t *testing.T) {
 func TestRebuildSurvivesPowerFailures(t *testing.T) {
 	now := storetest.NewClock().Now
 	base := vfs.NewCrashableMem()
-	filled(t, base, now)
+	filled(t, base, now, 3)
 	all := vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 2))}
 	for survives := range 2 {
 		cfg := vfs.CrashCloneCfg{UnsyncedDataPercent: survives * 100, RNG: all.RNG}
 		for at := 1; ; at += 1 + at/3 {
 			disk := base.CrashClone(all)
+			var mu sync.Mutex // guards crashed and count: an engine has goroutines that write
 			var crashed *vfs.MemFS
 			count := 0
 			watched := errorfs.Wrap(disk, errorfs.InjectorFunc(func(op errorfs.Op) error {
 				if op.Kind.ReadOrWrite() == errorfs.OpIsWrite {
+					mu.Lock()
+					defer mu.Unlock()
 					if count++; count == at {
 						crashed = disk.CrashClone(cfg)
 					}

@@ -66,7 +66,7 @@ func (e *Engine) openFiles() (err error) {
 	if e.journal, err = journal.Open(journal.Options{FS: o.FS, Dir: o.FS.PathJoin(o.Dir, journalDir), SegmentBytes: o.SegmentBytes, StoreID: e.id}); err != nil {
 		return err
 	}
-	if e.state, err = state.Open(state.Options{FS: o.FS, Dir: o.FS.PathJoin(o.Dir, stateDir), StoreID: e.id, Fatal: o.Fatal}); err != nil {
+	if e.state, err = state.Open(state.Options{FS: o.FS, Dir: o.FS.PathJoin(o.Dir, stateDir), StoreID: e.id, Fatal: func(err error) { e.fail(err) }}); err != nil {
 		return err
 	}
 	if e.index, err = keyindex.Open(keyindex.Options{FS: o.FS, Dir: o.FS.PathJoin(o.Dir, indexDir), MemEntries: o.IndexEntries, StoreID: e.id}); err != nil {

@@ -20,14 +20,17 @@ import (
 
 const calls = "calls"
 
-// fill gives a store some hundred facts of two tenants: enough for several runs, checkpoints and segments of the small options.
-func fill(t testing.TB, e *Engine) {
+// manyBatches are enough for several runs, checkpoints and segments of the small options.
+const manyBatches = 20
+
+// fill gives a store two tenants and batches of ten facts for each.
+func fill(t testing.TB, e *Engine, batches int) {
 	t.Helper()
 	for _, id := range []string{"acme", "globex"} {
 		if err := storetest.Create(e, id, meter.Meter{Slug: calls, Aggregation: meter.Sum, Lateness: time.Hour, Future: time.Hour}); err != nil {
 			t.Fatal(err)
 		}
-		for batch := range 20 {
+		for batch := range batches {
 			var events []usage.Event
 			for i := range 10 {
 				events = append(events, storetest.With(storetest.Fact(fmt.Sprint(batch, "-", i), calls, fmt.Sprint("c", i%3), storetest.Ago(0), "2"),
@@ -72,7 +75,7 @@ func damaged(t testing.TB, fs vfs.FS, dir, suffix string, at int64) (n int) {
 
 func TestVerifyReadsEverything(t *testing.T) {
 	e := mustOpen(t, small(vfs.NewMem(), storetest.NewClock().Now))
-	fill(t, e)
+	fill(t, e, manyBatches)
 	var done, total int64
 	err := e.Verify(context.Background(), func(d, of int64) {
 		if d < done || d > of {
@@ -92,7 +95,7 @@ func TestVerifyReadsEverything(t *testing.T) {
 // A key without a fact would refuse a new fact as a duplicate that was never billed.
 func TestVerifyFindsAKeyWithoutAFact(t *testing.T) {
 	e := mustOpen(t, small(vfs.NewMem(), storetest.NewClock().Now))
-	fill(t, e)
+	fill(t, e, manyBatches)
 	e.mu.Lock()
 	e.index.Insert(keyindex.Entry{Hash: keyindex.Hash{Hi: 1, Lo: 2}, Seq: 3})
 	e.mu.Unlock()
@@ -106,7 +109,7 @@ func TestVerifyFindsAKeyWithoutAFact(t *testing.T) {
 func TestVerifyFindsAFactWithoutAKey(t *testing.T) {
 	fs, now := vfs.NewMem(), storetest.NewClock().Now
 	e := mustOpen(t, small(fs, now))
-	fill(t, e)
+	fill(t, e, manyBatches)
 	right := e.index
 	other, err := keyindex.Open(keyindex.Options{FS: fs, Dir: "other", StoreID: e.id})
 	if err != nil {
@@ -126,7 +129,7 @@ func TestVerifyFindsAFactWithoutAKey(t *testing.T) {
 func TestVerifyFindsADamagedSegment(t *testing.T) {
 	fs, now := vfs.NewMem(), storetest.NewClock().Now
 	e := mustOpen(t, small(fs, now))
-	fill(t, e)
+	fill(t, e, manyBatches)
 	mustEnd(t, e)
 	// The first segment is sealed and the state reflects it: a start need not read it.
 	if n := damaged(t, fs, "data/journal", sealedSegment(t, fs), 8192); n != 1 {
@@ -154,7 +157,7 @@ func sealedSegment(t testing.TB, fs vfs.FS) string {
 func TestVerifyFindsADamagedRun(t *testing.T) {
 	fs, now := vfs.NewMem(), storetest.NewClock().Now
 	e := mustOpen(t, small(fs, now))
-	fill(t, e)
+	fill(t, e, manyBatches)
 	mustEnd(t, e)
 	e = mustOpen(t, small(fs, now))
 	if damaged(t, fs, "data/keys", ".run", 100) == 0 {

@@ -77,7 +77,9 @@ func (a *eventArrays) full(tenantID string, at calendar.Micros) [][]byte {
 }
 
 // slugs finds meters by slug; a catalog does.
-type slugs interface{ numberOf(slug string) (uint32, bool) }
+type slugs interface {
+	numberOf(slug string) (uint32, bool)
+}
 
 // readEvent reads the columns of eventColumns into memory of its own.
 func readEvent(in *reader, meters slugs) (ledger.Row, error) {

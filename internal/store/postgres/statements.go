@@ -145,4 +145,4 @@ var (
 )
 
 // writable tells a replica, or a server that fails over, from one that can commit.
-var writable = &statement{"writable", "SELECT current_setting('transaction_read_only') = 'off'"}
+var writable = &statement{"writable", "SELECT NOT pg_is_in_recovery() AND current_setting('default_transaction_read_only') = 'off'"}

@@ -11,7 +11,12 @@ import (
 // namesFirst is a file system on which a marker never outlives what it points to. Pebble writes a new manifest and then the
 // marker that names it, and syncs the directory once, after both: a power failure in between may keep the second name and lose the
 // first, and the next start would find its database without a manifest. So the directory is synced before a marker is made.
-type namesFirst struct{ vfs.FS }
+//
+// A sync of the directory that fails ends the process by fatal, as every failed sync does; Pebble would panic.
+type namesFirst struct {
+	vfs.FS
+	fatal func(format string, args ...any) // does not return
+}
 
 const markerPrefix = "marker."
 
@@ -30,4 +35,26 @@ func (n namesFirst) syncDir(dir string) error {
 		return err
 	}
 	return errors.Join(d.Sync(), d.Close())
+}
+
+// OpenDir implements vfs.FS.
+func (n namesFirst) OpenDir(name string) (vfs.File, error) {
+	f, err := n.FS.OpenDir(name)
+	if err != nil {
+		return nil, err
+	}
+	return directory{f, name, n.fatal}, nil
+}
+
+type directory struct {
+	vfs.File
+	name  string
+	fatal func(format string, args ...any)
+}
+
+func (d directory) Sync() error {
+	if err := d.File.Sync(); err != nil {
+		d.fatal("sync directory %s: %v", d.name, err)
+	}
+	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"syscall"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
@@ -39,6 +40,7 @@ type Options struct {
 type State struct {
 	db       *pebble.DB
 	position journal.Position
+	watch    *watch
 }
 
 // VersionError says that the directory was written by another build.
@@ -67,27 +69,38 @@ func Open(o Options) (*State, error) {
 	}
 	cache := pebble.NewCache(o.Cache)
 	defer cache.Unref()
+	w := newWatch(o.Fatal)
 	opts := &pebble.Options{
-		FS:                          namesFirst{o.FS},
+		FS:                          namesFirst{o.FS, w.Fatalf},
 		Cache:                       cache,
 		DisableWAL:                  true,
 		MemTableSize:                32 << 20,
 		MemTableStopWritesThreshold: 4,
 		FormatMajorVersion:          pebble.FormatNewest,
-		Logger:                      quiet{o.Fatal},
+		Logger:                      w,
+		EventListener:               w.listener(),
 	}
 	for i := range opts.Levels {
 		opts.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
 	}
-	db, err := pebble.Open(o.Dir, opts)
+	db, err := w.open(o.Dir, opts)
 	if err != nil {
-		return nil, &DamageError{o.Dir, err}
+		return nil, openError(o.Dir, err)
 	}
-	s := &State{db: db}
+	s := &State{db: db, watch: w}
 	if err := s.identify(o); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
 	return s, nil
+}
+
+// openError tells a disk that does not serve, which may pass, from files that are not what was written.
+func openError(dir string, err error) error {
+	var failed syscall.Errno
+	if errors.As(err, &failed) && failed != syscall.ENOENT {
+		return fmt.Errorf("open %s: %w", dir, err)
+	}
+	return &DamageError{dir, err}
 }
 
 // identify reads or writes the meta record: version, store, position.
@@ -163,7 +176,11 @@ func (s *State) Commit(c *Checkpoint, id [16]byte, at journal.Position) error {
 	if err := s.db.Apply(c.b, pebble.NoSync); err != nil {
 		return fmt.Errorf("write checkpoint: %w", err)
 	}
-	if err := s.db.Flush(); err != nil {
+	flushed, err := s.db.AsyncFlush()
+	if err == nil {
+		err = s.watch.wait(flushed)
+	}
+	if err != nil {
 		return fmt.Errorf("flush checkpoint: %w", err)
 	}
 	return nil
@@ -186,18 +203,14 @@ func (s *State) Verify() error {
 // Size is the space on disk.
 func (s *State) Size() uint64 { return s.db.Metrics().DiskSpaceUsage() }
 
-// Close releases the database. What was not committed is gone, and comes again from the journal.
-func (s *State) Close() error { return s.db.Close() }
+// Hurry makes Commit give up, with ErrGaveUp, when a write fails from now on, instead of waiting until it succeeds.
+func (s *State) Hurry() { s.watch.hurry() }
 
-// quiet keeps Pebble's running commentary out of the server's log; errors reach the caller, and what ends Pebble ends the process.
-type quiet struct{ fatal func(error) }
-
-func (quiet) Infof(string, ...any)  {}
-func (quiet) Errorf(string, ...any) {}
-func (q quiet) Fatalf(format string, args ...any) {
-	err := fmt.Errorf("state database: "+format+": nothing acknowledged is lost; free space or replace the disk, and restart", args...)
-	if q.fatal != nil {
-		q.fatal(err)
+// Close releases the database. What was not committed is gone, and comes again from the journal. A database that has ended the
+// process, which still lives, holds its own locks for good and is left alone.
+func (s *State) Close() error {
+	if s.watch.isDead() {
+		return errDead
 	}
-	panic(err)
+	return s.db.Close()
 }

@@ -1,0 +1,178 @@
+package postgres
+
+import (
+	"fmt"
+
+	"github.com/tallystick/tallystick/internal/core/ledger"
+	"github.com/tallystick/tallystick/internal/core/usage"
+	"github.com/tallystick/tallystick/internal/store"
+)
+
+// wants is what a transaction has yet to read before the rules can decide, gathered so that it takes one round trip.
+type wants struct {
+	keys     array // of events
+	keyCount int
+
+	counters []usage.CounterID
+	places   placeArrays
+	asked    map[usage.CounterID]bool
+
+	targets []string // ids of facts whose corrections are wanted
+
+	memberNames []memberName
+	memberAt    placeArrays
+	memberText  array
+}
+
+func (w *wants) key(k usage.Key) {
+	if w.keyCount == 0 {
+		w.keys.reset(oidText)
+	}
+	w.keyCount++
+	w.keys.length(1 + len(k.Name))
+	w.keys.buf = append(append(w.keys.buf, byte(k.Space)), k.Name...)
+}
+
+func (w *wants) counter(h *history, id usage.CounterID) {
+	if w.asked[id] || h.book.cells[id] != nil {
+		return
+	}
+	id = owned(id)
+	if w.asked == nil {
+		w.asked = map[usage.CounterID]bool{}
+		w.places.reset()
+	}
+	w.asked[id] = true
+	w.counters = append(w.counters, id)
+	w.places.add(h.place(id))
+}
+
+func (w *wants) corrections(h *history, target usage.Key) {
+	if h.asked[target] {
+		return
+	}
+	h.asked[target] = true
+	w.targets = append(w.targets, target.ID())
+}
+
+func (w *wants) member(h *history, name memberName) {
+	if h.looked[name] {
+		return
+	}
+	h.looked[name] = true
+	if len(w.memberNames) == 0 {
+		w.memberAt.reset()
+		w.memberText.reset(oidText)
+	}
+	w.memberNames = append(w.memberNames, name)
+	w.memberAt.add(h.place(name.id))
+	w.memberText.text(name.member)
+}
+
+// row asks for all that a fact with these feeds may need.
+func (w *wants) row(h *history, feeds []usage.Feed, id usage.CounterID) {
+	for i := range feeds {
+		id.Meter = feeds[i].Meter.Number
+		w.counter(h, id)
+		if feeds[i].Member != "" {
+			w.member(h, memberName{id, feeds[i].Member})
+		}
+	}
+}
+
+// target asks for all that a correction of the row may need.
+func (w *wants) target(h *history, r *usage.Row) {
+	w.corrections(h, r.Key)
+	for i := range r.Outcomes {
+		w.counter(h, usage.CounterID{Meter: r.Outcomes[i].Meter, Customer: r.Customer, Month: r.Month()})
+	}
+}
+
+func (w *wants) nothing() bool {
+	return w.keyCount == 0 && len(w.counters) == 0 && len(w.targets) == 0 && len(w.memberNames) == 0
+}
+
+// fetch reads what is wanted into the history.
+func (h *history) fetch(w *wants) error {
+	if h.fault != nil || w.nothing() {
+		return h.fault
+	}
+	id := []byte(h.tenantID)
+	r := h.c.round(h.ctx)
+	if w.keyCount > 0 {
+		r.send(eventsByKey, h.find, id, w.keys.param())
+	}
+	got := make(map[store.CounterPlace]*usage.Counter, len(w.counters))
+	if len(w.counters) > 0 {
+		r.send(countersByKey, func(in *reader) error {
+			p, c, err := readCounter(in)
+			got[p] = &c
+			return err
+		}, w.places.params(h.tenantID)...)
+	}
+	if len(w.targets) > 0 {
+		r.send(corrections, h.correctedBy, id, textsParam(w.targets))
+	}
+	if len(w.memberNames) > 0 {
+		r.send(membersByKey, h.joinedBy, append(w.memberAt.params(h.tenantID), w.memberText.param())...)
+	}
+	if err := r.do(); err != nil {
+		return h.fail(fmt.Errorf("read what the events depend on: %w", err))
+	}
+	for _, id := range w.counters {
+		c := &cell{id: id, place: h.place(id)}
+		if have := got[c.place]; have != nil {
+			c.Counter = *have
+		}
+		h.book.cells[id] = c
+	}
+	return nil
+}
+
+// find notes a row of the table.
+func (h *history) find(in *reader) error {
+	r, err := readEvent(in, h.config)
+	if err == nil {
+		h.found[r.Event.Key] = &r
+	}
+	return err
+}
+
+// correctedBy adds one correction to what was done to its target.
+func (h *history) correctedBy(in *reader) error {
+	r, err := readEvent(in, h.config)
+	if err != nil {
+		return err
+	}
+	return h.correct(&r)
+}
+
+func (h *history) correct(r *ledger.Row) error {
+	for i := range r.Event.Outcomes {
+		o := &r.Event.Outcomes[i]
+		k := factMeter{usage.KeyOfID(r.Event.Corrects), o.Meter}
+		c, fits := h.corrected[k], true
+		c.Times++
+		if c.All, fits = c.All.Add(o.Value); !fits {
+			return fmt.Errorf("the corrections up to row %d overflow: %w", r.Seq, errDefect)
+		}
+		if o.Why == usage.OnTime {
+			c.TimesOnTime++
+			c.OnTime, _ = c.OnTime.Add(o.Value)
+		}
+		h.corrected[k] = c
+	}
+	return nil
+}
+
+func (h *history) joinedBy(in *reader) error {
+	p := store.CounterPlace{Month: in.month(), Meter: in.text(), Customer: in.text()}
+	member, generation, onTime := in.text(), uint32(in.int4()), in.bool()
+	number, ok := h.config.numberOf(p.Meter)
+	if in.err != nil || !ok {
+		return in.err
+	}
+	id := usage.CounterID{Meter: number, Customer: p.Customer, Month: p.Month}
+	h.members[memberKey{memberName{id, member}, generation}] = onTime
+	return nil
+}

@@ -1,0 +1,261 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"hash/maphash"
+	"strings"
+
+	"github.com/tallystick/tallystick/internal/core/calendar"
+	"github.com/tallystick/tallystick/internal/core/ledger"
+	"github.com/tallystick/tallystick/internal/core/meter"
+	"github.com/tallystick/tallystick/internal/core/usage"
+	"github.com/tallystick/tallystick/internal/store"
+)
+
+// seed makes the hashes of keys unforeseeable, so that nobody can make two keys collide on purpose.
+var seed = maphash.MakeSeed()
+
+func hashKey(k usage.Key) uint64 {
+	return maphash.String(seed, k.Name) ^ uint64(k.Space)
+}
+
+// history is one tenant's past as the rules see it inside one transaction, and what the rules add to it. Everything that a batch
+// may need was fetched before; what was not foreseen is read when it is asked for.
+type history struct {
+	ctx      context.Context
+	c        *session
+	tenantID string
+	config   *config
+	book     *book
+	now      calendar.Micros
+	first    uint64 // the number of the first row that is added
+
+	found     map[usage.Key]*ledger.Row // in the tables
+	corrected map[factMeter]usage.Corrected
+	asked     map[usage.Key]bool // whose corrections were fetched
+	members   map[memberKey]bool // → by an on-time row
+	looked    map[memberName]bool
+
+	rows     []ledger.Row // that are added
+	slab     []usage.Row
+	seen     map[uint64]int32    // hash of a key → index of its row
+	clashed  map[usage.Key]int32 // rows whose hash another key has
+	touched  []*cell             // by the fact being judged
+	dirty    []*cell
+	joined   map[memberKey]bool
+	newlyUse []uint32
+	hash     uint64 // of the key of the fact being judged
+	fault    error  // why the transaction cannot go on
+}
+
+type factMeter struct {
+	key   usage.Key
+	meter uint32
+}
+
+type memberName struct {
+	id     usage.CounterID
+	member string
+}
+
+type memberKey struct {
+	memberName
+	generation uint32
+}
+
+var _ usage.State = (*history)(nil)
+
+// newHistory begins with the head under the lock. Up to n rows will be added.
+func newHistory(ctx context.Context, c *session, tenantID string, cfg *config, b *book, h *head, n int) *history {
+	return &history{ctx: ctx, c: c, tenantID: tenantID, config: cfg, book: b, now: h.now, first: h.Seq + 1,
+		found: map[usage.Key]*ledger.Row{}, corrected: map[factMeter]usage.Corrected{}, asked: map[usage.Key]bool{},
+		members: map[memberKey]bool{}, looked: map[memberName]bool{}, joined: map[memberKey]bool{},
+		rows: make([]ledger.Row, 0, n), slab: make([]usage.Row, n), seen: make(map[uint64]int32, n)}
+}
+
+// fail keeps the first fault. Once a read has failed the transaction is lost, so all that follows fails too.
+func (h *history) fail(err error) error {
+	if err != nil && h.fault == nil {
+		h.fault = err
+	}
+	return err
+}
+
+// next is the memory for the row that the next fact may become.
+func (h *history) next() *usage.Row { return &h.slab[len(h.rows)] }
+
+// keep adds the row that was just judged or replayed.
+func (h *history) keep(r *usage.Row, hash uint64) {
+	i := int32(len(h.rows))
+	h.rows = append(h.rows, ledger.Row{Seq: h.first + uint64(i), At: h.now, Event: r})
+	if other, ok := h.seen[hash]; ok && h.rows[other].Event.Key != r.Key {
+		if h.clashed == nil {
+			h.clashed = map[usage.Key]int32{}
+		}
+		h.clashed[r.Key] = i
+	} else {
+		h.seen[hash] = i
+	}
+	for _, c := range h.touched {
+		h.mark(c)
+	}
+	h.touched = h.touched[:0]
+	for j := range r.Outcomes {
+		h.use(r.Outcomes[j].Meter)
+	}
+}
+
+func (h *history) mark(c *cell) {
+	if !c.dirty {
+		c.dirty = true
+		h.dirty = append(h.dirty, c)
+	}
+}
+
+func (h *history) use(number uint32) {
+	if h.config.used[number] {
+		return
+	}
+	h.config = h.config.using([]uint32{number})
+	h.newlyUse = append(h.newlyUse, number)
+}
+
+// added finds a row among those that this transaction adds.
+func (h *history) added(k usage.Key, hash uint64) *ledger.Row {
+	if i, ok := h.seen[hash]; ok {
+		if r := &h.rows[i]; r.Event.Key == k {
+			return r
+		}
+	}
+	if i, ok := h.clashed[k]; ok {
+		return &h.rows[i]
+	}
+	return nil
+}
+
+func (h *history) row(k usage.Key, hash uint64) *ledger.Row {
+	if r := h.added(k, hash); r != nil {
+		return r
+	}
+	if len(h.found) == 0 {
+		return nil
+	}
+	return h.found[k]
+}
+
+func (h *history) Known(f *usage.Fact) (usage.Known, error) {
+	if h.fault != nil {
+		return usage.Known{}, h.fault
+	}
+	r := h.row(f.Key, h.hash)
+	if r == nil {
+		return usage.Known{}, nil
+	}
+	same := f.Bucket || usage.SameContent(f.Event, &r.Event.Event, f.Key.Space)
+	return usage.Known{Seq: r.Seq, Other: !same}, nil
+}
+
+func (h *history) Closed(m calendar.Month) bool { return h.config.closed(m) }
+
+func (h *history) Meter(n uint32) *meter.Meter { return h.config.catalog.Number(n) }
+
+func (h *history) Target(k usage.Key) (*usage.Row, error) {
+	if r := h.row(k, hashKey(k)); r != nil {
+		return r.Event, nil
+	}
+	return nil, nil
+}
+
+func (h *history) Counter(id usage.CounterID) (*usage.Counter, error) {
+	c := h.book.cells[id]
+	if c == nil {
+		w := &wants{}
+		w.counter(h, id)
+		if err := h.fetch(w); err != nil {
+			return nil, err
+		}
+		c = h.book.cells[id]
+	}
+	h.touched = append(h.touched, c)
+	return &c.Counter, nil
+}
+
+func (h *history) place(id usage.CounterID) store.CounterPlace {
+	return store.CounterPlace{Month: id.Month, Meter: h.config.catalog.Number(id.Meter).Slug, Customer: id.Customer}
+}
+
+func (h *history) Corrected(target usage.Key, number uint32) (usage.Corrected, error) {
+	// A target that was added in this transaction has no corrections but those that were added too.
+	if !h.asked[target] && h.added(target, hashKey(target)) == nil {
+		w := &wants{}
+		w.corrections(h, target)
+		if err := h.fetch(w); err != nil {
+			return usage.Corrected{}, err
+		}
+	}
+	return h.corrected[factMeter{target, number}], nil
+}
+
+func (h *history) Correct(target usage.Key, number uint32, c usage.Corrected) {
+	h.corrected[factMeter{target, number}] = c
+}
+
+func (h *history) Member(id usage.CounterID, generation uint32, member string) (onTime, seen bool, err error) {
+	name := memberName{id, member}
+	if onTime, ok := h.joined[memberKey{name, generation}]; ok {
+		return onTime, true, nil
+	}
+	if !h.looked[name] {
+		w := &wants{}
+		w.member(h, name)
+		if err := h.fetch(w); err != nil {
+			return false, false, err
+		}
+	}
+	onTime, seen = h.members[memberKey{name, generation}]
+	return onTime, seen, nil
+}
+
+func (h *history) AddMember(id usage.CounterID, generation uint32, member string, onTime bool) {
+	h.joined[memberKey{memberName{id, member}, generation}] = onTime
+}
+
+// Slice reads the counter's rows from the table, and those that this transaction adds from memory.
+func (h *history) Slice(id usage.CounterID, below uint64, fn func(*usage.Row, *usage.Outcome)) error {
+	if h.fault != nil {
+		return h.fault
+	}
+	each := func(r *ledger.Row) {
+		e := r.Event
+		if e == nil || r.Seq >= below || e.Customer != id.Customer || e.Month() != id.Month {
+			return
+		}
+		for j := range e.Outcomes {
+			if e.Outcomes[j].Meter == id.Meter {
+				fn(e, &e.Outcomes[j])
+			}
+		}
+	}
+	slug := h.config.catalog.Number(id.Meter).Slug
+	err := h.c.ask(h.ctx, eventsOfSlice, func(in *reader) error {
+		r, err := readEvent(in, h.config)
+		if err == nil {
+			each(&r)
+		}
+		return err
+	}, []byte(h.tenantID), textsParam([]string{slug, ""}), []byte(id.Customer), timeParam(id.Month.Start()), timeParam(id.Month.End()), int8Param(int64(h.first)))
+	if err != nil {
+		return h.fail(fmt.Errorf("read the rows of a counter: %w", err))
+	}
+	for i := range h.rows {
+		each(&h.rows[i])
+	}
+	return nil
+}
+
+// owned gives a counter's id memory of its own: its customer may belong to a request.
+func owned(id usage.CounterID) usage.CounterID {
+	id.Customer = strings.Clone(id.Customer)
+	return id
+}

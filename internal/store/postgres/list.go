@@ -1,0 +1,301 @@
+package postgres
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/tallystick/tallystick/internal/core/calendar"
+	"github.com/tallystick/tallystick/internal/core/ledger"
+	"github.com/tallystick/tallystick/internal/core/problem"
+	"github.com/tallystick/tallystick/internal/core/usage"
+	"github.com/tallystick/tallystick/internal/store"
+)
+
+// Bounds of reading in pages. A page is read whole before its rows are shown, because whoever is shown a row may ask for more,
+// and the connection must then be free.
+const (
+	pageRows     = 2000
+	pageSections = 500
+	pageCounters = 500
+	// maxScan is how many rows one call of Rows looks at. A caller that finds nothing in that many goes on from where it stopped.
+	maxScan = 100_000
+)
+
+func (v *view) Rows(after uint64, hint store.RowHint, fn func(*ledger.Row) bool) (last uint64, end bool, err error) {
+	last = after
+	for limit := after + maxScan; last < v.base; {
+		if last >= limit {
+			return last, false, nil
+		}
+		to := min(last+pageRows, v.base)
+		rows, to, err := v.page(last, to, hint)
+		if err != nil {
+			return last, false, err
+		}
+		for i := range rows {
+			if last = rows[i].Seq; !fn(&rows[i]) {
+				return last, last >= v.head.Seq, nil
+			}
+		}
+		last = to
+	}
+	if v.tx != nil {
+		for i := range v.tx.rows {
+			if r := &v.tx.rows[i]; r.Seq > last {
+				if last = r.Seq; !fn(r) {
+					return last, last >= v.head.Seq, nil
+				}
+			}
+		}
+	}
+	return last, true, nil
+}
+
+// page reads the rows above after and up to to. Changes alone are few and far between, so that a page of them reaches further;
+// it returns how far.
+func (v *view) page(after, to uint64, hint store.RowHint) (rows []ledger.Row, reached uint64, err error) {
+	if hint.Events || !hint.Changes {
+		err = v.between(after, to, hint, func(r *ledger.Row) { rows = append(rows, *r) })
+		slices.SortFunc(rows, func(a, b ledger.Row) int { return cmp.Compare(a.Seq, b.Seq) })
+		return rows, to, err
+	}
+	err = v.ask(changesAfter, func(in *reader) error {
+		r, err := readChange(in)
+		rows = append(rows, r)
+		return err
+	}, int8Param(int64(after)), int8Param(pageRows))
+	if len(rows) < pageRows {
+		return rows, v.base, err
+	}
+	return rows, rows[len(rows)-1].Seq, err
+}
+
+// between reads the rows above after and up to to that the hint names, first events, then changes.
+func (v *view) between(after, to uint64, hint store.RowHint, fn func(*ledger.Row)) error {
+	from, until := int8Param(int64(after)), int8Param(int64(to))
+	if hint.Events {
+		low, high := hint.From, hint.To
+		if high == 0 {
+			high = calendar.MaxMicros + 1
+		}
+		err := v.ask(eventsBetween, v.each(fn), from, until, timeParam(low), timeParam(high), []byte{boolByte(hint.Adjusted)})
+		if err != nil {
+			return err
+		}
+	}
+	if !hint.Changes {
+		return nil
+	}
+	err := v.ask(changesBetween, func(in *reader) error {
+		r, err := readChange(in)
+		if err == nil {
+			fn(&r)
+		}
+		return err
+	}, from, until)
+	if v.tx != nil {
+		for i := range v.tx.rows {
+			if r := &v.tx.rows[i]; r.Seq > after && r.Seq <= to {
+				fn(r)
+			}
+		}
+	}
+	return err
+}
+
+func (v *view) Sections(first uint64, fn func(*ledger.Section) error) error {
+	if err := v.sectionsInTables(first, fn); err != nil {
+		return err
+	}
+	if v.tx != nil && len(v.tx.rows) > 0 && first <= v.head.Seq {
+		return fn(&ledger.Section{First: v.tx.rows[0].Seq, At: v.tx.rows[0].At, Rows: v.tx.rows})
+	}
+	return nil
+}
+
+func (v *view) sectionsInTables(first uint64, fn func(*ledger.Section) error) error {
+	if first > v.base {
+		return nil
+	}
+	read := func(into *[]place) func(*reader) error {
+		return func(in *reader) error {
+			*into = append(*into, place{uint64(in.int8()), int(in.int4()), in.time()})
+			return nil
+		}
+	}
+	var holder []place
+	if err := v.ask(sectionOf, read(&holder), int8Param(int64(max(first, 1)))); err != nil {
+		return err
+	}
+	if len(holder) == 0 {
+		return v.missing(first)
+	}
+	for begin := holder[0].first; ; {
+		var places []place
+		if err := v.ask(sectionsFrom, read(&places), int8Param(int64(begin)), int8Param(pageSections)); err != nil {
+			return err
+		}
+		for rest := places; len(rest) > 0; {
+			n, err := v.someSections(rest, fn)
+			if err != nil {
+				return err
+			}
+			begin, rest = rest[n-1].first+1, rest[n:]
+		}
+		if len(places) < pageSections {
+			return nil
+		}
+	}
+}
+
+// place is where a section is.
+type place struct {
+	first uint64
+	rows  int
+	at    calendar.Micros
+}
+
+// missing tells of a row that must be there.
+func (v *view) missing(seq uint64) error {
+	return v.s.told(v.ctx, fmt.Errorf("row %d of tenant %s is not in its table: %w", seq, v.tenantID, errDefect))
+}
+
+// someSections reads the rows of as many sections as fit a page, at least one, and shows them. It returns how many.
+func (v *view) someSections(places []place, fn func(*ledger.Section) error) (int, error) {
+	n, count := 0, 0
+	for n < len(places) && (n == 0 || count+places[n].rows <= pageRows) {
+		count += places[n].rows
+		n++
+	}
+	rows := make([]ledger.Row, 0, count)
+	after := places[0].first - 1
+	err := v.between(after, after+uint64(count), store.RowHint{Events: true, Changes: true}, func(r *ledger.Row) { rows = append(rows, *r) })
+	if err != nil {
+		return 0, err
+	}
+	slices.SortFunc(rows, func(a, b ledger.Row) int { return cmp.Compare(a.Seq, b.Seq) })
+	for i := range count {
+		if seq := after + uint64(i) + 1; i >= len(rows) || rows[i].Seq != seq {
+			return 0, v.missing(seq)
+		}
+	}
+	for _, p := range places[:n] {
+		if err := fn(&ledger.Section{First: p.first, At: p.at, Rows: rows[:p.rows:p.rows]}); err != nil {
+			return 0, err
+		}
+		rows = rows[p.rows:]
+	}
+	return n, nil
+}
+
+func (v *view) Counters(from store.CounterPlace, fn func(store.CounterPlace, *usage.Counter) bool) error {
+	if !clean(from.Meter) || !clean(from.Customer) {
+		return problem.New(problem.Malformed, "a place among the counters is UTF-8 without NUL")
+	}
+	pending := v.pendingPlaces(from)
+	for {
+		type placed struct {
+			at store.CounterPlace
+			c  usage.Counter
+		}
+		var some []placed
+		err := v.ask(countersFrom, func(in *reader) error {
+			p, c, err := readCounter(in)
+			some = append(some, placed{p, c})
+			return err
+		}, monthParam(from.Month), []byte(from.Meter), []byte(from.Customer), int8Param(pageCounters))
+		if err != nil {
+			return err
+		}
+		for i := range some {
+			at, c := some[i].at, &some[i].c
+			for len(pending) > 0 && byPlace(pending[0], at) < 0 {
+				if !v.showPending(pending[0], fn) {
+					return nil
+				}
+				pending = pending[1:]
+			}
+			if len(pending) > 0 && pending[0] == at {
+				pending = pending[1:]
+			}
+			if number, ok := v.config.numberOf(at.Meter); ok {
+				v.addPending(usage.CounterID{Meter: number, Customer: at.Customer, Month: at.Month}, c)
+			}
+			if !fn(at, c) {
+				return nil
+			}
+		}
+		if len(some) < pageCounters {
+			break
+		}
+		from = some[len(some)-1].at
+		from.Customer += "\x01" // no customer lies between the two: the lowest byte of a name is one above NUL
+	}
+	for _, p := range pending {
+		if !v.showPending(p, fn) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// pendingPlaces lists the counters that an update has adjusted, from a place on.
+func (v *view) pendingPlaces(from store.CounterPlace) (out []store.CounterPlace) {
+	if v.tx == nil {
+		return nil
+	}
+	for id := range v.tx.manual {
+		p := store.CounterPlace{Month: id.Month, Meter: v.config.catalog.Number(id.Meter).Slug, Customer: id.Customer}
+		if byPlace(p, from) >= 0 {
+			out = append(out, p)
+		}
+	}
+	slices.SortFunc(out, byPlace)
+	return out
+}
+
+// showPending shows a counter that only an update knows.
+func (v *view) showPending(p store.CounterPlace, fn func(store.CounterPlace, *usage.Counter) bool) bool {
+	number, _ := v.config.numberOf(p.Meter)
+	var c usage.Counter
+	v.addPending(usage.CounterID{Meter: number, Customer: p.Customer, Month: p.Month}, &c)
+	return fn(p, &c)
+}
+
+func byPlace(a, b store.CounterPlace) int {
+	return cmp.Or(cmp.Compare(a.Month, b.Month), strings.Compare(a.Meter, b.Meter), strings.Compare(a.Customer, b.Customer))
+}
+
+// Periods asks for one month after the other: there are a dozen in a year, and counters without number.
+func (v *view) Periods(from calendar.Month, limit int) ([]usage.Period, error) {
+	months := map[calendar.Month]bool{}
+	for m := range v.config.periods {
+		months[m] = m >= from
+	}
+	for next, found := from, true; found && len(months) < limit+len(v.config.periods); next++ {
+		found = false
+		err := v.ask(nextMonth, func(in *reader) error {
+			next, found = in.month(), true
+			months[next] = true
+			return nil
+		}, monthParam(next))
+		if err != nil {
+			return nil, err
+		}
+	}
+	for _, p := range v.pendingPlaces(store.CounterPlace{Month: from}) {
+		months[p.Month] = true
+	}
+	var out []usage.Period
+	for m, shown := range months {
+		if !shown {
+			continue
+		}
+		p, _ := v.Period(m)
+		out = append(out, p)
+	}
+	slices.SortFunc(out, func(a, b usage.Period) int { return cmp.Compare(a.Month, b.Month) })
+	return out[:min(limit, len(out))], nil
+}

@@ -1,0 +1,83 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/tallystick/tallystick/internal/pgtest"
+	"github.com/tallystick/tallystick/internal/store"
+	"github.com/tallystick/tallystick/internal/store/storetest"
+)
+
+// A closed store leaves no goroutine behind, whatever it went through.
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if err := pgtest.Cleanup(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	if err := goleak.Find(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// migrated is a fresh database of the shared server, with the schema.
+func migrated(t testing.TB) (url string) {
+	t.Helper()
+	s := pgtest.Shared(t)
+	madeTemplate.Do(func() {
+		if err := s.Exec("postgres", "CREATE DATABASE template_ledger"); err != nil {
+			t.Fatal(err)
+		}
+		if err := Migrate(context.Background(), s.URL("template_ledger")); err != nil {
+			t.Fatal(err)
+		}
+	})
+	url, err := s.Create("template_ledger")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return url
+}
+
+var madeTemplate sync.Once
+
+func mustOpen(t testing.TB, o Options) *Store {
+	t.Helper()
+	s, err := Open(context.Background(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func mustClose(t storetest.TB, s store.Store) {
+	t.Helper()
+	if err := s.Close(); err != nil {
+		t.Fatalf("close: %v", err)
+	}
+}
+
+// few keeps the connections of many stores at once within what a small server allows.
+const few = 4
+
+func TestConformance(t *testing.T) {
+	storetest.Run(t, storetest.Maker{
+		Open: func(t *testing.T, now func() time.Time) store.Store {
+			return mustOpen(t, Options{URL: migrated(t), Now: now, MaxConns: few, SkipMigrations: true})
+		},
+		Reopen: func(t *testing.T, s store.Store, now func() time.Time) store.Store {
+			o := s.(*Store).options
+			mustClose(t, s)
+			return mustOpen(t, o)
+		},
+	})
+}

@@ -1,0 +1,201 @@
+package postgres
+
+import (
+	"bytes"
+	"context"
+
+	"github.com/tallystick/tallystick/internal/core/amount"
+	"github.com/tallystick/tallystick/internal/core/calendar"
+	"github.com/tallystick/tallystick/internal/core/ledger"
+	"github.com/tallystick/tallystick/internal/core/problem"
+	"github.com/tallystick/tallystick/internal/core/usage"
+	"github.com/tallystick/tallystick/internal/store"
+)
+
+// tx is a view inside a transaction that holds the head, with rows of its own that are not written yet.
+type tx struct {
+	view
+	rows   []ledger.Row
+	manual map[usage.CounterID]amount.Amount
+	undone map[uint64]uint64 // reverted adjustments → their opposites
+}
+
+// Append implements store.Tx.
+func (x *tx) Append(c ledger.Change) (uint64, error) {
+	c.State = bytes.Clone(c.State)
+	r := ledger.Row{Seq: x.head.Seq + 1, At: x.now, Change: &c}
+	s, err := ledger.DecodeState(&r)
+	if err != nil {
+		return 0, err
+	}
+	if a := s.Adjustment; a != nil {
+		if x.config.catalog.Number(a.Meter) == nil {
+			return 0, problem.New(problem.NotFound, "no meter of number %d", a.Meter)
+		}
+		id := usage.CounterID{Meter: a.Meter, Customer: a.Customer, Month: a.Month}
+		x.manual[id], _ = x.manual[id].Add(a.Amount)
+		if seq, _, ok := usage.ParseAdjustmentID(a.Reverts); ok {
+			x.undone[seq] = r.Seq
+		}
+	}
+	x.config = x.config.with(s)
+	x.rows = append(x.rows, r)
+	x.head.Seq = r.Seq
+	return r.Seq, nil
+}
+
+// Update implements store.Store.
+func (s *Store) Update(ctx context.Context, tenantID string, fn func(store.Tx) error) error {
+	return s.writing(ctx, tenantID, func(ctx context.Context, l *lane, c *session, h *head, cfg *config) error {
+		x := &tx{manual: map[usage.CounterID]amount.Amount{}, undone: map[uint64]uint64{}}
+		x.view = view{s: s, ctx: ctx, c: c, tenantID: tenantID, config: cfg, head: h.Head, now: h.now, base: h.Seq, tx: x}
+		if err := fn(x); err != nil {
+			if x.fault != nil {
+				return x.fault
+			}
+			return &final{err}
+		}
+		if x.fault != nil {
+			return x.fault
+		}
+		if x.config.tenant == nil {
+			return errNoTenant(tenantID)
+		}
+		if len(x.rows) == 0 {
+			return nil
+		}
+		past := newHistory(ctx, c, tenantID, cfg, &l.book, h, len(x.rows))
+		for i := range x.rows {
+			if err := past.change(x.rows[i].Change); err != nil {
+				return err
+			}
+		}
+		return s.append(ctx, l, c, past, h)
+	})
+}
+
+// final is an error that the caller of Update made; it comes back as it is.
+type final struct{ error }
+
+// writing runs fn in a transaction that holds the tenant's turn and head, again if it failed in passing. A tenant that does
+// not exist yet gets a head, which goes with the transaction unless fn commits.
+func (s *Store) writing(ctx context.Context, tenantID string, fn func(ctx context.Context, l *lane, c *session, h *head, cfg *config) error) error {
+	if err := s.open(ctx); err != nil {
+		return err
+	}
+	if !clean(tenantID) || tenantID == "" {
+		return errNoTenant(tenantID)
+	}
+	l, err := s.enter(tenantID)
+	if err != nil {
+		return err
+	}
+	defer l.leave()
+	select {
+	case <-l.turn:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { l.turn <- struct{}{} }()
+	// A caller that goes away does not cut a commit in two: what has begun is ended, which the timeouts bound.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.options.StatementTimeout+s.options.LockTimeout)
+	defer cancel()
+	var own *final
+	err = s.again(ctx, func() error {
+		err := s.tryWriting(ctx, l, fn)
+		if f, ok := err.(*final); ok {
+			own = f
+			err = nil
+		}
+		if err != nil {
+			l.book.forget()
+		}
+		return err
+	})
+	if own != nil {
+		return own.error
+	}
+	return err
+}
+
+func (s *Store) tryWriting(ctx context.Context, l *lane, fn func(ctx context.Context, l *lane, c *session, h *head, cfg *config) error) error {
+	c, err := s.lend(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.giveBack(ctx)
+	var h head
+	id := []byte(l.tenantID)
+	r := c.round(ctx)
+	r.begin(beginWrite, roleServe, l.tenantID)
+	r.send(lockHead, s.headFrom(&h), id)
+	if err := r.do(); err != nil {
+		return err
+	}
+	if !h.exists {
+		r := c.round(ctx)
+		r.send(makeHead, nil, id, h.Chain[:], timeParam(calendar.MinMicros))
+		r.send(lockHead, s.headFrom(&h), id)
+		if err := r.do(); err != nil {
+			return err
+		}
+	}
+	cfg, _ := s.configs.get(l.tenantID)
+	switch {
+	case h.Seq == 0:
+		cfg = noConfig
+	case cfg == nil || cfg.version != h.version:
+		if cfg, err = c.loadConfig(ctx, l.tenantID, h.version); err != nil {
+			return err
+		}
+	}
+	l.book.at(h.Seq)
+	return fn(ctx, l, c, &h, cfg)
+}
+
+// change adds a change row and lets it take effect.
+func (h *history) change(c *ledger.Change) error {
+	r := ledger.Row{Seq: h.first + uint64(len(h.rows)), At: h.now, Change: c}
+	s, err := ledger.DecodeState(&r)
+	if err != nil {
+		return err
+	}
+	h.config = h.config.with(s)
+	h.rows = append(h.rows, r)
+	a := s.Adjustment
+	if a == nil {
+		return nil
+	}
+	id := usage.CounterID{Meter: a.Meter, Customer: a.Customer, Month: a.Month}
+	h.touched = h.touched[:0]
+	counter, err := h.Counter(id)
+	if err != nil {
+		return err
+	}
+	counter.Adjust(a.Amount, h.config.catalog.Number(a.Meter).Aggregation, h.config.closed(a.Month))
+	h.mark(h.touched[0])
+	h.touched = h.touched[:0]
+	return nil
+}
+
+// append commits the rows of an update or an import.
+func (s *Store) append(ctx context.Context, l *lane, c *session, past *history, h *head) error {
+	changed := false
+	for i := range past.rows {
+		changed = changed || past.rows[i].Change != nil
+	}
+	a := &addition{tenantID: l.tenantID, base: h.Head, at: past.now, rows: past.rows, config: past.config, changed: changed,
+		cells: past.dirty, joined: past.joined, newlyUse: past.newlyUse}
+	after, err := s.commit(ctx, c, a)
+	if err != nil {
+		return err
+	}
+	for _, c := range past.dirty {
+		c.dirty = false
+	}
+	l.book.committed(span{from: h.Seq, to: after.Seq, keys: past.seen})
+	if changed || len(a.newlyUse) > 0 {
+		s.configs.put(l.tenantID, past.config.at(after.Seq))
+	}
+	return nil
+}

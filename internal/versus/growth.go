@@ -1,0 +1,265 @@
+package versus
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// Growth measures what becomes of an engine as keys gather. A child process fills the store, so that it can be killed like any
+// process, with a group on its way to the disk; the next child opens what it left.
+
+// GrowthOptions of a run.
+type GrowthOptions struct {
+	Keys    int64  // how far to fill. Default 10 M
+	First   int64  // the first stage; the next has ten times as many keys, and so on up to Keys. Default 1 M
+	Measure int64  // events that are timed at each stage. Default 3 M
+	Dir     string // default: a temporary folder
+	// Progress takes a line now and then. Default: nobody does.
+	Progress io.Writer
+}
+
+const (
+	defaultKeys    = 10_000_000
+	defaultMeasure = 3_000_000
+	defaultFirst   = 1_000_000
+
+	// roomPerKey bounds what journal, keys, state and a merge under way take.
+	roomPerKey = 150
+	roomSpare  = 2 << 30
+
+	mebi = 1 << 20
+)
+
+// Growth is what a run saw.
+type Growth struct {
+	Stages  []*Stage `json:"stages"`
+	Targets []Target `json:"targets"`
+}
+
+// Stage is the engine at one number of keys.
+type Stage struct {
+	Keys            int64   `json:"keys"`
+	EventsPerSecond float64 `json:"events_per_second"`
+	Share           float64 `json:"share_of_first"`     // of the first stage's rate
+	AnonymousBytes  int64   `json:"anonymous_bytes"`    // most memory beyond the page cache while it was measured
+	JournalPerEvent float64 `json:"journal_bytes_each"` // by key
+	KeysPerEvent    float64 `json:"keys_bytes_each"`
+	StateBytes      int64   `json:"state_bytes"`
+	ReopenSeconds   float64 `json:"reopen_seconds"` // after a kill -9 at this stage
+}
+
+// RunGrowth fills an engine stage by stage, kills it at each, and opens it again.
+func RunGrowth(ctx context.Context, o GrowthOptions) (g *Growth, err error) {
+	setDefault(&o.Keys, defaultKeys)
+	setDefault(&o.First, defaultFirst)
+	setDefault(&o.Measure, defaultMeasure)
+	if o.Progress == nil {
+		o.Progress = io.Discard
+	}
+	dir, err := os.MkdirTemp(o.Dir, "tallystick-growth-")
+	if err != nil {
+		return nil, fmt.Errorf("make a folder for the store: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if err := enoughRoom(dir, o.Keys+o.Measure); err != nil {
+		return nil, err
+	}
+	g = &Growth{}
+	job := childJob{Dir: dir, Measure: o.Measure}
+	for _, job.Keys = range stages(o.First, o.Keys) {
+		stage, left, err := fillAndKill(ctx, job, o.Progress)
+		if err != nil {
+			return nil, fmt.Errorf("at %d keys: %w", job.Keys, err)
+		}
+		stage.Share = 1
+		if len(g.Stages) > 0 {
+			stage.Share = stage.EventsPerSecond / g.Stages[0].EventsPerSecond
+		}
+		job = left
+		opened, err := reopen(ctx, job)
+		if err != nil {
+			return nil, fmt.Errorf("open after the kill at %d keys: %w", stage.Keys, err)
+		}
+		stage.ReopenSeconds = opened
+		g.Stages = append(g.Stages, stage)
+		fmt.Fprintf(o.Progress, "killed at %d keys, opened again in %.2f s\n", stage.Keys, opened)
+	}
+	g.judge()
+	return g, nil
+}
+
+func stages(first, last int64) []int64 {
+	var out []int64
+	for n := first; n < last; n *= 10 {
+		out = append(out, n)
+	}
+	return append(out, last)
+}
+
+// enoughRoom looks before an hour is spent: a full disk would end the run far later.
+func enoughRoom(dir string, keys int64) error {
+	var fs syscall.Statfs_t
+	if err := syscall.Statfs(dir, &fs); err != nil {
+		return fmt.Errorf("look at the disk: %w", err)
+	}
+	free, need := int64(fs.Bavail)*fs.Bsize, keys*roomPerKey+roomSpare
+	if free < need {
+		return fmt.Errorf("%d keys may need %d MiB, and %d MiB are free in %s: choose another folder with --dir, or fewer keys", keys, need/mebi, free/mebi, dir)
+	}
+	return nil
+}
+
+// fillAndKill runs a child until it has measured and then acknowledged some more, and kills it. What it returns is the job of the
+// next child, which starts with the proof of what this one acknowledged.
+func fillAndKill(ctx context.Context, job childJob, progress io.Writer) (*Stage, childJob, error) {
+	var stage *Stage
+	err := runChild(ctx, job, func(said *childSays) (enough bool) {
+		switch {
+		case said.Filled > 0:
+			fmt.Fprintf(progress, "%d of %d keys\n", said.Filled, job.Keys)
+		case said.Stage != nil:
+			stage = said.Stage
+			fmt.Fprintf(progress, "%d keys: %s events/s over the next %d, %d MiB of memory\n", stage.Keys, count(stage.EventsPerSecond), job.Measure, stage.AnonymousBytes/mebi)
+		case said.Left != nil:
+			job = *said.Left
+			return true
+		}
+		return false
+	})
+	if err == nil && (stage == nil || job.Prove == nil) {
+		err = errors.New("the child ended before it had measured")
+	}
+	return stage, job, err
+}
+
+// reopen lets a child open the store, prove that the last acknowledged facts are there, and end.
+func reopen(ctx context.Context, job childJob) (seconds float64, err error) {
+	job.Keys = 0
+	proved := false
+	err = runChild(ctx, job, func(said *childSays) bool {
+		if said.Opened > 0 {
+			seconds = said.Opened
+		}
+		proved = proved || said.Proved
+		return false
+	})
+	if err == nil && !proved {
+		err = errors.New("the child ended before it had proved anything")
+	}
+	return seconds, err
+}
+
+// runChild starts this program again as a child and hears what it says, until it ends or enough is said; then it is killed.
+func runChild(ctx context.Context, job childJob, hear func(*childSays) (enough bool)) error {
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program: %w", err)
+	}
+	text, err := json.Marshal(job)
+	if err != nil {
+		return fmt.Errorf("write the child's job: %w", err)
+	}
+	child := exec.CommandContext(ctx, self, childCommand, string(text))
+	child.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	child.Stderr = os.Stderr
+	said, err := child.StdoutPipe()
+	if err != nil {
+		return fmt.Errorf("hear the child: %w", err)
+	}
+	if err := child.Start(); err != nil {
+		return fmt.Errorf("start the child: %w", err)
+	}
+	killed, err := listen(said, hear)
+	if killed || err != nil {
+		_ = child.Process.Kill() // SIGKILL: it gets no chance to tidy up
+	}
+	ended := child.Wait()
+	if err != nil {
+		return err
+	}
+	if ended != nil && !killed {
+		return fmt.Errorf("the child failed: %w", ended)
+	}
+	return nil
+}
+
+func listen(said io.Reader, hear func(*childSays) bool) (enough bool, err error) {
+	lines := bufio.NewScanner(said)
+	for lines.Scan() {
+		var one childSays
+		if err := json.Unmarshal(lines.Bytes(), &one); err != nil {
+			return false, fmt.Errorf("the child said %.200q: %w", lines.Text(), err)
+		}
+		if hear(&one) {
+			return true, nil
+		}
+	}
+	return false, lines.Err()
+}
+
+func (g *Growth) judge() {
+	last := g.Stages[len(g.Stages)-1]
+	at := strconv.FormatInt(last.Keys/1_000_000, 10) + " M known keys"
+	if last.Keys < 1_000_000 {
+		at = strconv.FormatInt(last.Keys, 10) + " known keys"
+	}
+	mib := func(n float64) string { return fmt.Sprintf("%.0f MiB", n) }
+	seconds := func(n float64) string { return fmt.Sprintf("%.2f s", n) }
+	g.Targets = []Target{
+		newTarget("throughput at "+at+" against the first stage", ">= 80%", "95%", bound{value: last.Share, must: 0.8, goal: 0.95, show: showShare("the first")}),
+		newTarget("memory beyond the page cache with "+at, "<= 1024 MiB", "512 MiB",
+			bound{value: float64(last.AnonymousBytes) / mebi, must: 1024, goal: 512, atMost: true, show: mib}),
+		diskTarget(last.JournalPerEvent + last.KeysPerEvent),
+		newTarget("start after kill -9 with "+at, "<= 5 s", "1 s", bound{value: last.ReopenSeconds, must: 5, goal: 1, atMost: true, show: seconds}),
+	}
+}
+
+// Print writes the tables for people.
+func (g *Growth) Print(w io.Writer) {
+	fmt.Fprintf(w, "\n%12s %12s %9s %10s %12s %12s %10s %12s\n", "keys", "events/s", "of first", "memory", "journal/ev", "keys/ev", "state", "reopen")
+	for _, s := range g.Stages {
+		fmt.Fprintf(w, "%12d %12s %8.0f%% %6d MiB %10.1f B %10.1f B %6d MiB %10.2f s\n", s.Keys, count(s.EventsPerSecond), 100*s.Share,
+			s.AnonymousBytes/mebi, s.JournalPerEvent, s.KeysPerEvent, s.StateBytes/mebi, s.ReopenSeconds)
+	}
+	printTargets(w, g.Targets)
+}
+
+func newGrowthCommand(dir, file *string) *cobra.Command {
+	var o GrowthOptions
+	c := &cobra.Command{
+		Use:     "growth",
+		Short:   "Measure the engine as its known keys grow",
+		Long:    `Fills an engine to 1 M, 10 M, 100 M known keys, and measures at each: throughput, memory, disk, and the start after a kill -9.`,
+		Example: `  tallystick-versus growth --keys 100000000 --dir /mnt/disk`,
+		Args:    cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if min(o.Keys, o.First, o.Measure) < 1 {
+				return &usageError{errors.New("--keys, --first and --measure start at 1")}
+			}
+			o.Dir, o.Progress = *dir, c.ErrOrStderr()
+			began := time.Now()
+			g, err := RunGrowth(c.Context(), o)
+			if err != nil {
+				return err
+			}
+			g.Print(c.OutOrStdout())
+			fmt.Fprintf(c.OutOrStdout(), "\ntook %s\n", time.Since(began).Round(time.Second))
+			return writeJSON(*file, g)
+		},
+	}
+	c.Flags().Int64Var(&o.Keys, "keys", defaultKeys, "how far to fill; a key takes some 70 bytes of disk")
+	c.Flags().Int64Var(&o.First, "first", defaultFirst, "the first stage; each has ten times the keys of the one before")
+	c.Flags().Int64Var(&o.Measure, "measure", defaultMeasure, "events that are timed at each stage")
+	return c
+}
