@@ -13,8 +13,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/tallystick/tallystick/internal/edge/httpapi"
@@ -97,12 +95,11 @@ func (s *Server) open(ctx context.Context, fatal func(error)) error {
 	if fatal == nil {
 		fatal = s.exit
 	}
-	metrics := prometheus.NewRegistry()
-	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m := newMetrics()
 	began := time.Now()
 	var err error
 	s.store, err = engine.Open(engine.Options{
-		Dir: s.settings.Data, Fatal: fatal, Metrics: metrics, Progress: s.replayed(began),
+		Dir: s.settings.Data, Fatal: fatal, Metrics: m.registry, Progress: s.replayed(began),
 		SegmentBytes: s.settings.Engine.SegmentBytes, CheckpointBytes: s.settings.Engine.CheckpointBytes, IndexEntries: s.settings.Engine.IndexEntries,
 	})
 	if err != nil {
@@ -116,11 +113,11 @@ func (s *Server) open(ctx context.Context, fatal func(error)) error {
 			return fmt.Errorf("make the operator's key: %w", err)
 		}
 	}
-	shown := promhttp.HandlerFor(metrics, promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelWarn)})
+	shown := promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelWarn)})
 	h := s.settings.HTTP
 	s.api = httpapi.New(httpapi.Options{
-		Store: s.store, Gate: gate.New(s.store, gate.Options{RootKey: s.settings.RootKey}), Registry: keys, Billing: billing.New(s.store),
-		Logger: s.log, Metrics: shown, Version: thisBuild().Version,
+		Store: s.store, Gate: gate.New(s.store, gate.Options{RootKey: s.settings.RootKey, Observe: m.judged}), Registry: keys, Billing: billing.New(s.store),
+		Logger: s.log, Metrics: shown, Observe: m.answered, Version: thisBuild().Version,
 		BodyBudget: h.BodyBudget, ReadHeaderTimeout: h.ReadHeaderTimeout, ReadTimeout: h.ReadTimeout, WriteTimeout: h.WriteTimeout, IdleTimeout: h.IdleTimeout,
 	})
 	s.servers = []*http.Server{s.api.HTTPServer(s.settings.Listen)}

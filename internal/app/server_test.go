@@ -110,7 +110,10 @@ func checkMetrics(t *testing.T, s *Server, operator *client.Client) {
 		t.Fatal(err)
 	}
 	http.DefaultClient.CloseIdleConnections()
-	for _, want := range []string{"tallystick_engine_rows_total", "go_goroutines", "process_cpu_seconds_total"} {
+	for _, want := range []string{
+		"tallystick_engine_rows_total", "go_goroutines", "process_cpu_seconds_total", `tallystick_events_total{status="conflict"} 0`,
+		`tallystick_http_requests_total{method="POST",route="/v1/tenants",status="201"} 1`,
+	} {
 		if !strings.Contains(text, want) || !strings.Contains(string(own), want) {
 			t.Errorf("no %s among the metrics", want)
 		}

@@ -164,6 +164,7 @@ func cutSegment(path string) (segment, rest string) {
 
 // serve lets the caller in, or not, before anything else of the request is looked at.
 func (x *exchange) serve(rt *route) error {
+	x.route = rt
 	if rt.who != anyone {
 		if err := x.authenticate(); err != nil {
 			return err

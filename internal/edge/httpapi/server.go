@@ -47,6 +47,9 @@ type Options struct {
 	Metrics http.Handler // served at /metrics to the operator's key; default: 404
 	Version string       // told by /healthz
 
+	// Observe is told of every answer: the route's pattern ("" where there is none), the status and the time taken. Default: nobody is.
+	Observe func(method, pattern string, status int, took time.Duration)
+
 	// BodyBudget bounds the bytes of all request bodies held at once; a request that finds none left is answered 503 busy.
 	// Default 256 MiB. The smallest budget that makes sense is one body of 16 MiB, and its compressed form.
 	BodyBudget int64
@@ -139,6 +142,7 @@ type exchange struct {
 	id     string
 	param  string // the path's variable segment, unescaped
 	caller gate.Caller
+	route  *route
 	charge int64 // bytes taken from the budget
 	status int   // zero: nothing answered yet
 	err    error // what the answer says, for the log
@@ -165,7 +169,19 @@ func (x *exchange) end() {
 	if cause := recover(); cause != nil {
 		x.recovered(cause)
 	}
+	x.observe()
 	x.logLine()
+}
+
+func (x *exchange) observe() {
+	if x.s.options.Observe == nil {
+		return
+	}
+	method, pattern := "", ""
+	if x.route != nil { // only what is served names a series: a caller cannot make up new ones
+		method, pattern = x.route.method, x.route.pattern
+	}
+	x.s.options.Observe(method, pattern, x.status, time.Since(x.began))
 }
 
 // recovered answers a panic. An answer that has begun cannot be taken back: the connection is cut instead, so that the

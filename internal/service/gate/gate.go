@@ -44,12 +44,15 @@ type Options struct {
 	RootKey string
 	// Now tells when keys expire. Default: time.Now.
 	Now func() time.Time
+	// Observe is told the verdicts of every batch that was judged. Default: nobody is.
+	Observe func([]usage.Verdict)
 }
 
 // Gate authenticates callers and records their facts. It is safe for concurrent use.
 type Gate struct {
 	store     store.Store
 	now       func() time.Time
+	observe   func([]usage.Verdict)
 	hasRoot   bool
 	rootHash  [sha256.Size]byte
 	rootClaim claim
@@ -57,7 +60,7 @@ type Gate struct {
 
 // New opens a gate to the store.
 func New(s store.Store, o Options) *Gate {
-	g := &Gate{store: s, now: o.Now}
+	g := &Gate{store: s, now: o.Now, observe: o.Observe}
 	if g.now == nil {
 		g.now = time.Now
 	}
@@ -166,5 +169,9 @@ func (g *Gate) Record(ctx context.Context, c Caller, events []usage.Event, reque
 			}
 		}
 	}
-	return g.store.Record(ctx, store.Batch{Tenant: c.Tenant, Events: events})
+	verdicts, err := g.store.Record(ctx, store.Batch{Tenant: c.Tenant, Events: events})
+	if err == nil && g.observe != nil {
+		g.observe(verdicts)
+	}
+	return verdicts, err
 }

@@ -114,7 +114,7 @@ func (o Options) settings() map[string]string {
 	return map[string]string{
 		"search_path": Schema, "application_name": "tallystick", "statement_timeout": ms(o.StatementTimeout), "lock_timeout": ms(o.LockTimeout),
 		"idle_in_transaction_session_timeout": ms(o.IdleTimeout), "plan_cache_mode": "force_generic_plan", "jit": "off",
-		"enable_seqscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off", "timezone": "UTC",
+		"enable_seqscan": "off", "enable_bitmapscan": "off", "timezone": "UTC",
 	}
 }
 

@@ -66,14 +66,18 @@ var (
 		SELECT $1, $2, unnest($3::text[]), unnest($4::bigint[]), unnest($5::timestamptz[]), unnest($6::numeric[]), unnest($7::smallint[]),
 			unnest($8::text[]), unnest($9::text[]), unnest($10::text[]), unnest($11::text[]),
 			unnest($12::boolean[]), unnest($13::text[]), unnest($14::text[]), unnest($15::text[]), unnest($16::text[]), unnest($17::text[])`}
-	eventsByKey = &statement{"events_by_key", "SELECT " + eventColumns + " FROM usage_events WHERE tenant_id = $1 AND key = ANY($2::text[])"}
-	corrections = &statement{"corrections", "SELECT " + eventColumns + ` FROM usage_events
-		WHERE tenant_id = $1 AND corrects = ANY($2::text[]) ORDER BY seq`}
+	// The lateral subqueries with their limits and offsets keep the planner to one descent of the index for each key. Left to itself
+	// it reads the whole of a table that it believes to be small, and goes on doing so when the table has grown.
+	eventsByKey = &statement{"events_by_key", `SELECT e.* FROM unnest($2::text[]) AS k(key)
+		CROSS JOIN LATERAL (SELECT ` + eventColumns + " FROM usage_events WHERE tenant_id = $1 AND key = k.key LIMIT 1) e"}
+	corrections = &statement{"corrections", `SELECT e.* FROM unnest($2::text[]) AS k(key)
+		CROSS JOIN LATERAL (SELECT ` + eventColumns + " FROM usage_events WHERE tenant_id = $1 AND corrects = k.key OFFSET 0) e ORDER BY e.seq"}
 	eventsBetween = &statement{"events_between", "SELECT " + eventColumns + ` FROM usage_events
 		WHERE tenant_id = $1 AND seq > $2 AND seq <= $3 AND time >= $4 AND time < $5 AND (adjusted OR NOT $6) ORDER BY seq`}
 	// The rows that one counter folded: those that named its meter, and those that a type fed to several.
-	eventsOfSlice = &statement{"events_of_slice", "SELECT " + eventColumns + ` FROM usage_events
-		WHERE tenant_id = $1 AND meter = ANY($2::text[]) AND customer = $3 AND time >= $4 AND time < $5 AND seq < $6`}
+	eventsOfSlice = &statement{"events_of_slice", `SELECT e.* FROM unnest($2::text[]) AS k(meter)
+		CROSS JOIN LATERAL (SELECT ` + eventColumns + ` FROM usage_events
+			WHERE tenant_id = $1 AND meter = k.meter AND customer = $3 AND time >= $4 AND time < $5 AND seq < $6 OFFSET 0) e`}
 )
 
 // Changes and what they leave behind.
@@ -130,8 +134,9 @@ var (
 			all_count = excluded.all_count, all_sum = excluded.all_sum, all_min = excluded.all_min, all_max = excluded.all_max,
 			all_at_min = excluded.all_at_min, all_at_max = excluded.all_at_max, all_last = excluded.all_last, all_last_time = excluded.all_last_time,
 			all_last_key = excluded.all_last_key, all_members = excluded.all_members`}
-	countersByKey = &statement{"counters_by_key", "SELECT " + counterColumns + ` FROM counters
-		WHERE tenant_id = $1 AND (month, meter, customer) IN (SELECT unnest($2::date[]), unnest($3::text[]), unnest($4::text[]))`}
+	countersByKey = &statement{"counters_by_key", `SELECT c.* FROM unnest($2::date[], $3::text[], $4::text[]) AS k(month, meter, customer)
+		CROSS JOIN LATERAL (SELECT ` + counterColumns + ` FROM counters
+			WHERE tenant_id = $1 AND month = k.month AND meter = k.meter AND customer = k.customer LIMIT 1) c`}
 	countersFrom = &statement{"counters_from", "SELECT " + counterColumns + ` FROM counters
 		WHERE tenant_id = $1 AND (month, meter, customer) >= ($2::date, $3::text, $4::text) ORDER BY month, meter, customer LIMIT $5`}
 	nextMonth = &statement{"next_month", "SELECT month FROM counters WHERE tenant_id = $1 AND month >= $2 ORDER BY month LIMIT 1"}
@@ -139,9 +144,9 @@ var (
 	putMembers = &statement{"put_members", "INSERT INTO members (tenant_id, " + counterKey + `, member, generation, on_time)
 		SELECT $1, unnest($2::date[]), unnest($3::text[]), unnest($4::text[]), unnest($5::text[]), unnest($6::integer[]), unnest($7::boolean[])
 		ON CONFLICT (tenant_id, month, meter, customer, member, generation) DO UPDATE SET on_time = excluded.on_time`}
-	membersByKey = &statement{"members_by_key", "SELECT " + counterKey + `, member, generation, on_time FROM members
-		WHERE tenant_id = $1 AND (month, meter, customer, member) IN
-			(SELECT unnest($2::date[]), unnest($3::text[]), unnest($4::text[]), unnest($5::text[]))`}
+	membersByKey = &statement{"members_by_key", `SELECT m.* FROM unnest($2::date[], $3::text[], $4::text[], $5::text[]) AS k(month, meter, customer, member)
+		CROSS JOIN LATERAL (SELECT ` + counterKey + `, member, generation, on_time FROM members
+			WHERE tenant_id = $1 AND month = k.month AND meter = k.meter AND customer = k.customer AND member = k.member OFFSET 0) m`}
 )
 
 // writable tells a replica, or a server that fails over, from one that can commit.
