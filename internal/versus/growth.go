@@ -23,7 +23,8 @@ import (
 type GrowthOptions struct {
 	Keys    int64  // how far to fill. Default 10 M
 	First   int64  // the first stage; the next has ten times as many keys, and so on up to Keys. Default 1 M
-	Measure int64  // events that are timed at each stage. Default 3 M
+	Measure int64  // keys over which the rate is taken at each stage. Default 3 M
+	Batch   int    // events of a call. Default 1000
 	Dir     string // default: a temporary folder
 	// Progress takes a line now and then. Default: nobody does.
 	Progress io.Writer
@@ -32,7 +33,10 @@ type GrowthOptions struct {
 const (
 	defaultKeys    = 10_000_000
 	defaultMeasure = 3_000_000
-	defaultFirst   = 1_000_000
+
+	defaultGrowthBatch = 1000
+
+	defaultFirst = 1_000_000
 
 	// roomPerKey bounds what journal, keys, state and a merge under way take.
 	roomPerKey = 150
@@ -64,6 +68,7 @@ func RunGrowth(ctx context.Context, o GrowthOptions) (g *Growth, err error) {
 	setDefault(&o.Keys, defaultKeys)
 	setDefault(&o.First, defaultFirst)
 	setDefault(&o.Measure, defaultMeasure)
+	setDefault(&o.Batch, defaultGrowthBatch)
 	if o.Progress == nil {
 		o.Progress = io.Discard
 	}
@@ -76,7 +81,7 @@ func RunGrowth(ctx context.Context, o GrowthOptions) (g *Growth, err error) {
 		return nil, err
 	}
 	g = &Growth{}
-	job := childJob{Dir: dir, Measure: o.Measure}
+	job := childJob{Dir: dir, Measure: o.Measure, Batch: o.Batch}
 	for _, job.Keys = range stages(o.First, o.Keys) {
 		stage, left, err := fillAndKill(ctx, job, o.Progress)
 		if err != nil {
@@ -260,6 +265,6 @@ func newGrowthCommand(dir, file *string) *cobra.Command {
 	}
 	c.Flags().Int64Var(&o.Keys, "keys", defaultKeys, "how far to fill; a key takes some 70 bytes of disk")
 	c.Flags().Int64Var(&o.First, "first", defaultFirst, "the first stage; each has ten times the keys of the one before")
-	c.Flags().Int64Var(&o.Measure, "measure", defaultMeasure, "events that are timed at each stage")
+	c.Flags().Int64Var(&o.Measure, "measure", defaultMeasure, "keys over which the rate is taken at each stage")
 	return c
 }

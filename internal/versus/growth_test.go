@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -13,20 +12,28 @@ import (
 
 // Two stages, each ended by a kill in the middle of writing; what was acknowledged is there when the next child opens.
 func TestGrowth(t *testing.T) {
-	dir, file := t.TempDir(), filepath.Join(t.TempDir(), "growth.json")
-	var out, errOut bytes.Buffer
-	code := Main([]string{"growth", "--first", "2000", "--keys", "5000", "--measure", "1500", "--dir", dir, "--json", file}, &out, &errOut)
-	if code != 0 {
-		t.Fatalf("exit %d: %s", code, errOut.String())
+	dir := t.TempDir()
+	var progress, table bytes.Buffer
+	g, err := RunGrowth(context.Background(), GrowthOptions{First: 200, Keys: 500, Measure: 300, Batch: 10, Dir: dir, Progress: &progress})
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, want := range []string{"events/s", "start after kill -9 with ", "disk per event"} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("nothing about %s in\n%s", want, out.String())
+	if len(g.Stages) != 2 || strings.Count(progress.String(), "opened again") != 2 {
+		t.Fatalf("%d stages:\n%s", len(g.Stages), progress.String())
+	}
+	for _, s := range g.Stages {
+		if s.EventsPerSecond <= 0 || s.AnonymousBytes <= 0 || s.JournalPerEvent <= 0 || s.ReopenSeconds <= 0 {
+			t.Errorf("stage %+v", s)
 		}
 	}
-	text, err := os.ReadFile(file)
-	if err != nil || strings.Count(string(text), `"reopen_seconds"`) != 2 {
-		t.Errorf("%v: %s", err, text)
+	if g.Stages[0].Keys < 200 || g.Stages[1].Keys <= g.Stages[0].Keys+300 {
+		t.Errorf("stages at %d and %d keys", g.Stages[0].Keys, g.Stages[1].Keys)
+	}
+	g.Print(&table)
+	for _, want := range []string{"events/s", "start after kill -9 with ", "disk per event"} {
+		if !strings.Contains(table.String(), want) {
+			t.Errorf("nothing about %s in\n%s", want, table.String())
+		}
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)

@@ -25,7 +25,6 @@ const (
 	childCommand = "growth-child"
 	stateFolder  = "state"
 
-	growthBatch      = 1000
 	growthSubmitters = 16
 	// tellEvery is how many keys lie between two reports of progress.
 	tellEvery   = 5_000_000
@@ -42,6 +41,7 @@ type childJob struct {
 	Dir     string    `json:"dir"`
 	Keys    int64     `json:"keys"` // fill until so many are known; zero: open, prove and end
 	Measure int64     `json:"measure"`
+	Batch   int       `json:"batch"`
 	Known   int64     `json:"known"`  // keys that are there already, at least
 	Stream  int       `json:"stream"` // the first stream number that was never used
 	Hour    time.Time `json:"hour"`
@@ -201,7 +201,7 @@ func (c *child) send(ctx context.Context, streams []*load.Stream, until int64, a
 		wg.Go(func() {
 			var b load.Batch
 			for ctx.Err() == nil && c.wants(until) {
-				s.Fill(&b, growthBatch)
+				s.Fill(&b, c.job.Batch)
 				if err := c.persist(ctx, submit, &b); err != nil {
 					stop(err)
 					return

@@ -17,11 +17,11 @@ import (
 //
 // All of this is guarded by Engine.mu: changed under the lock, read under its read half.
 
-// maxCells bounds the counters in memory; about 450 bytes each.
+// maxCells bounds, unless Options.Counters does, the counters in memory; about 450 bytes each.
 const maxCells = 400_000
 
 // maxDirty starts a checkpoint, and twice as many refuse new facts until it is done.
-const maxDirty = 150_000
+func (cs *cells) maxDirty() int { return cs.max * 3 / 8 }
 
 type cell struct {
 	state.Counter
@@ -43,13 +43,14 @@ func (c *cell) place() store.CounterPlace {
 type cells struct {
 	byHash map[uint64]*cell
 	count  int
+	max    int     // counters to keep
 	epoch  uint64  // the checkpoint that changes from now on belong to; starts at 1
 	done   uint64  // the last checkpoint that is complete
 	dirty  []*cell // of the current epoch
 	saving []*cell // of the checkpoint under way
 }
 
-func newCells() *cells { return &cells{byHash: map[uint64]*cell{}, epoch: 1} }
+func newCells(max int) *cells { return &cells{byHash: map[uint64]*cell{}, max: max, epoch: 1} }
 
 // hashCustomer is the part of a cell's hash that can be computed before the month is known.
 func hashCustomer(customer string) uint64 { return xxh3.HashString(customer) }
@@ -113,7 +114,7 @@ func (cs *cells) finish(epoch uint64) {
 		c.saved = nil
 	}
 	cs.saving, cs.done = nil, epoch
-	if cs.count <= maxCells {
+	if cs.count <= cs.max {
 		return
 	}
 	for hash, c := range cs.byHash {

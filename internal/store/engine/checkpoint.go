@@ -64,7 +64,7 @@ func (e *Engine) checkpointDue(size int64) bool {
 	if e.saving.Load() {
 		return false
 	}
-	due := size-e.savedAt >= e.options.CheckpointBytes || len(e.cells.dirty) >= maxDirty || e.notes[0].size() >= maxNotes
+	due := size-e.savedAt >= e.options.CheckpointBytes || len(e.cells.dirty) >= e.cells.maxDirty() || e.notes[0].size() >= maxNotes
 	return due && e.hasRoom()
 }
 

@@ -110,7 +110,7 @@ func (e *Engine) canDecide(g *group, bound int) error {
 	if err := e.journal.Reserve(e.inFlight() + maxSectionOverhead*(len(g.sections)+1) + g.bound + bound); err != nil {
 		return e.refuseSpace(err, bound)
 	}
-	if e.index.Backlog() > maxIndexBacklog || len(e.cells.dirty) > 2*maxDirty {
+	if e.index.Backlog() > maxIndexBacklog || len(e.cells.dirty) > 2*e.cells.maxDirty() {
 		return problem.New(problem.Busy, "the indexes on disk are behind: try again, and look at the disk if this goes on").Retry(time.Second)
 	}
 	return nil

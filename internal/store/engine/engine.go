@@ -46,6 +46,8 @@ type Options struct {
 	IndexEntries int
 	// CheckpointBytes is how much journal a start may have to replay. Default 64 MiB.
 	CheckpointBytes int64
+	// Counters is how many counters stay in memory; what changed since the last checkpoint stays beside them. Default 400,000.
+	Counters int
 	// Progress is told how far replaying the journal has come, in bytes. Default: nobody is.
 	Progress func(done, total int64)
 

@@ -97,7 +97,7 @@ func TestFormatsPageReadsAStore(t *testing.T) {
 		t.Errorf("the journal has %d segment: too few to tell that the page describes how they follow one another", p.end[0])
 	}
 	e = open()
-	defer e.Close()
+	defer func() { p.must(e.Close() == nil, "the store does not close") }()
 	for i, id := range []string{"acme", "globex"} {
 		p.compare(e, id, uint32(i+1))
 	}

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tallystick/tallystick/internal/store/engine/keyindex"
 )
 
 // metrics shows an operator which stage bounds the store.
@@ -40,6 +42,10 @@ func newMetrics(r prometheus.Registerer, e *Engine) *metrics {
 	m.gaugeFunc("index_entries", "Keys in the key index.", func() float64 { return float64(e.index.Stats().Entries) })
 	m.gaugeFunc("index_runs", "Sorted runs of the key index.", func() float64 { return float64(e.index.Stats().Runs) })
 	m.gaugeFunc("index_backlog", "Memory tables of the key index that wait for the disk.", func() float64 { return float64(e.index.Backlog()) })
+	m.gaugeFunc("index_merges", "Merges of the key index that were done.", func() float64 { return float64(e.index.Stats().MergesDone) })
+	m.gaugeFunc("index_troubles", "What keeps the key index from its disk: 1 for failing flushes, 1 for failing merges, 1 when damage ended merging.", func() float64 {
+		return troubles(e.index.Stats())
+	})
 	m.gaugeFunc("state_bytes", "Bytes of the state on disk.", func() float64 { return float64(e.state.Size()) })
 	m.gaugeFunc("counters_in_memory", "Counters held in memory.", func() float64 {
 		e.mu.RLock()
@@ -52,6 +58,16 @@ func newMetrics(r prometheus.Registerer, e *Engine) *metrics {
 		}
 	}
 	return m
+}
+
+func troubles(s keyindex.Stats) float64 {
+	n := 0.0
+	for _, bad := range [...]bool{s.FlushError != nil, s.MergeError != nil, s.Halted} {
+		if bad {
+			n++
+		}
+	}
+	return n
 }
 
 const namespace, subsystem = "tallystick", "engine"

@@ -1,8 +1,7 @@
 package engine
 
 import (
-	"fmt"
-
+	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/store/engine/keyindex"
 )
@@ -56,7 +55,7 @@ func (e *Engine) prepareWith(w *work, s *scratch, catalog *usage.Catalog) error 
 	w.book.preparers.Put(p)
 	epoch, err := e.index.Probe(s.hashes, s.found)
 	if err != nil {
-		return fmt.Errorf("search the key index: %w", err)
+		return problem.Wrap(problem.Unavailable, err, "the key index cannot be read: nothing was recorded")
 	}
 	for i := range w.facts {
 		w.facts[i].found = s.found[i]

@@ -38,8 +38,11 @@ func open(o *Options) (*Engine, error) {
 	if o.CheckpointBytes == 0 {
 		o.CheckpointBytes = defaultCheckpointBytes
 	}
+	if o.Counters == 0 {
+		o.Counters = maxCells
+	}
 	e := &Engine{
-		now: o.Now, fatal: o.Fatal, options: *o, cells: newCells(), notes: [2]*notes{newNotes(), newNotes()}, byID: map[string]*book{}, nextNumber: 1,
+		now: o.Now, fatal: o.Fatal, options: *o, cells: newCells(o.Counters), notes: [2]*notes{newNotes(), newNotes()}, byID: map[string]*book{}, nextNumber: 1,
 		queue: newQueue(), toWrite: make(chan *group, 1), toAnswer: make(chan *group, 4), idle: make(chan struct{}, 1), failed: make(chan struct{}),
 		checkpoints: make(chan *checkpoint, 1),
 	}
@@ -286,7 +289,7 @@ func (e *Engine) afterReplayed(next journal.Position) error {
 			}
 		}
 	}
-	if len(e.cells.dirty) >= maxDirty || e.notes[0].size() >= maxNotes {
+	if len(e.cells.dirty) >= e.cells.maxDirty() || e.notes[0].size() >= maxNotes {
 		return e.save(e.freeze(next))
 	}
 	return nil

@@ -11,22 +11,22 @@ import (
 // would then show another one's rows.
 var (
 	// A role is only a wall if it can neither look over it nor become somebody who can.
-	guardRole = &statement{"guard_role", `SELECT rolsuper OR rolbypassrls OR rolcreaterole OR rolreplication OR rolcanlogin
+	guardRole = &statement{name: "guard_role", sql: `SELECT rolsuper OR rolbypassrls OR rolcreaterole OR rolreplication OR rolcanlogin
 			OR EXISTS (SELECT FROM pg_auth_members m WHERE m.member = r.oid),
 			pg_has_role(session_user, r.oid, 'MEMBER') FROM pg_roles r WHERE rolname = $1`}
-	guardTables = &statement{"guard_tables", `SELECT c.relname::text, c.relrowsecurity AND c.relforcerowsecurity,
+	guardTables = &statement{name: "guard_tables", sql: `SELECT c.relname::text, c.relrowsecurity AND c.relforcerowsecurity,
 			c.relowner = (SELECT oid FROM pg_roles WHERE rolname = $2)
 		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 		WHERE n.nspname = $1 AND c.relkind IN ('r', 'p', 'v', 'm', 'f') AND c.relname <> 'schema_versions'`}
-	guardPolicies = &statement{"guard_policies", `SELECT tablename::text, policyname::text, permissive::text, roles::text[]::text, cmd::text,
+	guardPolicies = &statement{name: "guard_policies", sql: `SELECT tablename::text, policyname::text, permissive::text, roles::text[]::text, cmd::text,
 			coalesce(qual, ''), coalesce(with_check, '') FROM pg_policies WHERE schemaname = $1`}
-	guardGrants = &statement{"guard_grants", `SELECT r.rolname::text, c.relname::text, has_table_privilege(r.oid, c.oid, 'UPDATE') OR has_any_column_privilege(r.oid, c.oid, 'UPDATE'),
+	guardGrants = &statement{name: "guard_grants", sql: `SELECT r.rolname::text, c.relname::text, has_table_privilege(r.oid, c.oid, 'UPDATE') OR has_any_column_privilege(r.oid, c.oid, 'UPDATE'),
 			has_table_privilege(r.oid, c.oid, 'DELETE') OR has_table_privilege(r.oid, c.oid, 'TRUNCATE') OR has_table_privilege(r.oid, c.oid, 'TRIGGER'),
 			has_table_privilege(r.oid, c.oid, 'SELECT') OR has_any_column_privilege(r.oid, c.oid, 'SELECT')
 		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace, pg_roles r
 		WHERE n.nspname = $1 AND c.relkind IN ('r', 'p') AND r.rolname IN ($2, $3)`}
-	guardSettings = &statement{"guard_settings", "SELECT current_setting('synchronous_commit')"}
-	guardBecome   = &statement{"guard_become", "SELECT current_user::text, row_security_active('usage_events')"}
+	guardSettings = &statement{name: "guard_settings", sql: "SELECT current_setting('synchronous_commit')"}
+	guardBecome   = &statement{name: "guard_become", sql: "SELECT current_user::text, row_security_active('usage_events')"}
 )
 
 // wall is the condition of every policy, as PostgreSQL writes it back.

@@ -16,6 +16,7 @@ import (
 	"runtime"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -69,6 +70,11 @@ type Store struct {
 	configs configs
 	works   sync.WaitGroup // goroutines of lanes
 
+	// grown is set once a ledger has some rows. A plan that was made for an empty table may use any of its indexes, because none
+	// looks better than another, and would be kept when the table has grown: until then, statements that could go wrong are planned
+	// anew each time. Rows are never taken away, so that the plans made after it stay good.
+	grown atomic.Bool
+
 	mu     sync.Mutex // guards all below
 	lanes  map[string]*lane
 	facts  int // that wait, over all lanes
@@ -107,8 +113,10 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	return s, nil
 }
 
-// settings are those of every connection. Every statement here reads by an index and is planned once: a plan that was made while
-// a table was small, or for one array's length, must not turn into a scan of a large one.
+// grownAt is how many rows make the planner see which index is the best one.
+const grownAt = 10_000
+
+// settings are those of every connection. Every statement here reads by an index and is planned once, not for one array's length.
 func (o Options) settings() map[string]string {
 	ms := func(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 	return map[string]string{

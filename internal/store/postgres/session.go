@@ -12,6 +12,7 @@ import (
 type session struct {
 	lent *pgxpool.Conn
 	pg   *pgconn.PgConn
+	grown func() bool
 	// prepared are the statements that the server knows on this connection. A statement is prepared in the round trip that
 	// first uses it.
 	prepared map[*statement]bool
@@ -31,7 +32,7 @@ func (s *Store) lend(ctx context.Context) (*session, error) {
 		prepared = map[*statement]bool{}
 		pg.CustomData()[preparedData] = prepared
 	}
-	return &session{lent, pg, prepared}, nil
+	return &session{lent, pg, s.grown.Load, prepared}, nil
 }
 
 // giveBack ends what is still open. The pool discards a connection whose transaction could not be ended.
@@ -60,9 +61,7 @@ type call struct {
 	each      func(*reader) error
 }
 
-var (
-	binaryFormat = []int16{1}
-)
+var binaryFormat = []int16{1}
 
 func (c *session) round(ctx context.Context) *round {
 	return &round{c: c, p: c.pg.StartPipeline(ctx)}
@@ -71,6 +70,11 @@ func (c *session) round(ctx context.Context) *round {
 // send adds a statement. each is called for every row of its result and may be nil; what it is given is valid during the call.
 func (r *round) send(st *statement, each func(*reader) error, params ...[]byte) {
 	k := call{statement: st, each: each}
+	if st.choosy && !r.c.grown() {
+		r.p.SendQueryParams(st.sql, params, nil, binaryFormat, binaryFormat)
+		r.calls = append(r.calls, k)
+		return
+	}
 	if !r.c.prepared[st] && !r.isSent(st) {
 		k.prepares = true
 		r.p.SendPrepare(st.name, st.sql, nil)
@@ -81,7 +85,7 @@ func (r *round) send(st *statement, each func(*reader) error, params ...[]byte) 
 
 func (r *round) isSent(st *statement) bool {
 	for i := range r.calls {
-		if r.calls[i].statement == st {
+		if r.calls[i].statement == st && r.calls[i].prepares {
 			return true
 		}
 	}

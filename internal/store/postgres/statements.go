@@ -1,7 +1,11 @@
 package postgres
 
 // statement is SQL that is prepared on each connection under its name.
-type statement struct{ name, sql string }
+type statement struct {
+	name, sql string
+	// choosy statements read a table with several indexes. See Store.grown.
+	choosy bool
+}
 
 // The roles that transactions run in. Connections log in as somebody else.
 const (
@@ -19,34 +23,34 @@ var (
 // Transactions. A writer must see what was committed while it waited for the head's lock, so each of its statements has a
 // snapshot of its own; a reader sees one moment throughout.
 var (
-	beginWrite = &statement{"begin_write", "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"}
-	beginRead  = &statement{"begin_read", "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"}
-	commit     = &statement{"commit", "COMMIT"}
-	rollback   = &statement{"rollback", "ROLLBACK"}
+	beginWrite = &statement{name: "begin_write", sql: "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"}
+	beginRead  = &statement{name: "begin_read", sql: "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"}
+	commit     = &statement{name: "commit", sql: "COMMIT"}
+	rollback   = &statement{name: "rollback", sql: "ROLLBACK"}
 	// Both settings end with the transaction; the first is what SET LOCAL ROLE does.
-	enter = &statement{"enter", "SELECT set_config('role', $1, true), set_config('tallystick.tenant', $2, true)"}
+	enter = &statement{name: "enter", sql: "SELECT set_config('role', $1, true), set_config('tallystick.tenant', $2, true)"}
 )
 
 // The head.
 const headColumns = "seq, chain, clock, config_version, clock_timestamp()"
 
 var (
-	lockHead = &statement{"lock_head", "SELECT " + headColumns + " FROM heads WHERE tenant_id = $1 FOR UPDATE"}
-	readHead = &statement{"read_head", "SELECT " + headColumns + " FROM heads WHERE tenant_id = $1"}
+	lockHead = &statement{name: "lock_head", sql: "SELECT " + headColumns + " FROM heads WHERE tenant_id = $1 FOR UPDATE"}
+	readHead = &statement{name: "read_head", sql: "SELECT " + headColumns + " FROM heads WHERE tenant_id = $1"}
 	// A tenant's first update makes the head it then locks; two at once wait for one another here.
-	makeHead = &statement{"make_head", `INSERT INTO heads (tenant_id, seq, chain, clock, config_version)
+	makeHead = &statement{name: "make_head", sql: `INSERT INTO heads (tenant_id, seq, chain, clock, config_version)
 		VALUES ($1, 0, $2, $3, 0) ON CONFLICT (tenant_id) DO NOTHING`}
-	moveHead = &statement{"move_head", "UPDATE heads SET seq = $2, chain = $3, clock = $4, config_version = $5 WHERE tenant_id = $1"}
+	moveHead = &statement{name: "move_head", sql: "UPDATE heads SET seq = $2, chain = $3, clock = $4, config_version = $5 WHERE tenant_id = $1"}
 )
 
 // Sections.
 var (
-	addSection = &statement{"add_section", `INSERT INTO sections (tenant_id, first_seq, row_count, at, chain, token)
+	addSection = &statement{name: "add_section", sql: `INSERT INTO sections (tenant_id, first_seq, row_count, at, chain, token)
 		VALUES ($1, $2, $3, $4, $5, $6)`}
-	sectionToken = &statement{"section_token", "SELECT token FROM sections WHERE tenant_id = $1 AND first_seq = $2"}
-	sectionOf    = &statement{"section_of", `SELECT first_seq, row_count, at FROM sections
+	sectionToken = &statement{name: "section_token", sql: "SELECT token FROM sections WHERE tenant_id = $1 AND first_seq = $2"}
+	sectionOf    = &statement{name: "section_of", sql: `SELECT first_seq, row_count, at FROM sections
 		WHERE tenant_id = $1 AND first_seq <= $2 ORDER BY first_seq DESC LIMIT 1`}
-	sectionsFrom = &statement{"sections_from", `SELECT first_seq, row_count, at FROM sections
+	sectionsFrom = &statement{name: "sections_from", sql: `SELECT first_seq, row_count, at FROM sections
 		WHERE tenant_id = $1 AND first_seq >= $2 ORDER BY first_seq LIMIT $3`}
 )
 
@@ -56,26 +60,26 @@ const eventColumns = "key, seq, at, time, quantity, given, meter, customer, even
 var (
 	// Identity was decided under the head's lock, so there is no conflict to handle; one would be a defect, and fails the commit.
 	// Functions that return sets stand in the select list and not in FROM: they are then read in step, without being stored first.
-	addPlainEvents = &statement{"add_plain_events", `INSERT INTO usage_events
+	addPlainEvents = &statement{name: "add_plain_events", sql: `INSERT INTO usage_events
 		(tenant_id, at, adjusted, key, seq, time, quantity, given, meter, customer, resource, properties)
 		SELECT $1, $2, false, unnest($3::text[]), unnest($4::bigint[]), unnest($5::timestamptz[]), unnest($6::numeric[]), unnest($7::smallint[]),
 			unnest($8::text[]), unnest($9::text[]), unnest($10::text[]), unnest($11::text[])`}
-	addEvents = &statement{"add_events", `INSERT INTO usage_events
+	addEvents = &statement{name: "add_events", sql: `INSERT INTO usage_events
 		(tenant_id, at, key, seq, time, quantity, given, meter, customer, resource, properties,
 			adjusted, event_type, client_id, corrects, reason, outcomes)
 		SELECT $1, $2, unnest($3::text[]), unnest($4::bigint[]), unnest($5::timestamptz[]), unnest($6::numeric[]), unnest($7::smallint[]),
 			unnest($8::text[]), unnest($9::text[]), unnest($10::text[]), unnest($11::text[]),
 			unnest($12::boolean[]), unnest($13::text[]), unnest($14::text[]), unnest($15::text[]), unnest($16::text[]), unnest($17::text[])`}
-	// The lateral subqueries with their limits and offsets keep the planner to one descent of the index for each key. Left to itself
-	// it reads the whole of a table that it believes to be small, and goes on doing so when the table has grown.
-	eventsByKey = &statement{"events_by_key", `SELECT e.* FROM unnest($2::text[]) AS k(key)
+	// The lateral subqueries with their limits and offsets keep the planner to one descent of an index for each key, whatever it
+	// believes of the number of keys.
+	eventsByKey = &statement{name: "events_by_key", choosy: true, sql: `SELECT e.* FROM unnest($2::text[]) AS k(key)
 		CROSS JOIN LATERAL (SELECT ` + eventColumns + " FROM usage_events WHERE tenant_id = $1 AND key = k.key LIMIT 1) e"}
-	corrections = &statement{"corrections", `SELECT e.* FROM unnest($2::text[]) AS k(key)
+	corrections = &statement{name: "corrections", choosy: true, sql: `SELECT e.* FROM unnest($2::text[]) AS k(key)
 		CROSS JOIN LATERAL (SELECT ` + eventColumns + " FROM usage_events WHERE tenant_id = $1 AND corrects = k.key OFFSET 0) e ORDER BY e.seq"}
-	eventsBetween = &statement{"events_between", "SELECT " + eventColumns + ` FROM usage_events
+	eventsBetween = &statement{name: "events_between", choosy: true, sql: "SELECT " + eventColumns + ` FROM usage_events
 		WHERE tenant_id = $1 AND seq > $2 AND seq <= $3 AND time >= $4 AND time < $5 AND (adjusted OR NOT $6) ORDER BY seq`}
 	// The rows that one counter folded: those that named its meter, and those that a type fed to several.
-	eventsOfSlice = &statement{"events_of_slice", `SELECT e.* FROM unnest($2::text[]) AS k(meter)
+	eventsOfSlice = &statement{name: "events_of_slice", choosy: true, sql: `SELECT e.* FROM unnest($2::text[]) AS k(meter)
 		CROSS JOIN LATERAL (SELECT ` + eventColumns + ` FROM usage_events
 			WHERE tenant_id = $1 AND meter = k.meter AND customer = $3 AND time >= $4 AND time < $5 AND seq < $6 OFFSET 0) e`}
 )
@@ -84,23 +88,23 @@ var (
 const changeColumns = "seq, at, type, source, actor, entity_type, entity_id, payload, state"
 
 var (
-	addChanges = &statement{"add_changes", `INSERT INTO changes (tenant_id, at, seq, type, source, actor, entity_type, entity_id, payload, state, reverts)
+	addChanges = &statement{name: "add_changes", sql: `INSERT INTO changes (tenant_id, at, seq, type, source, actor, entity_type, entity_id, payload, state, reverts)
 		SELECT $1, $2, unnest($3::bigint[]), unnest($4::text[]), unnest($5::text[]), unnest($6::text[]), unnest($7::text[]), unnest($8::text[]),
 			unnest($9::text[]), unnest($10::text[]), unnest($11::text[])`}
-	changesBetween = &statement{"changes_between", "SELECT " + changeColumns + " FROM changes WHERE tenant_id = $1 AND seq > $2 AND seq <= $3 ORDER BY seq"}
-	changesAfter   = &statement{"changes_after", "SELECT " + changeColumns + " FROM changes WHERE tenant_id = $1 AND seq > $2 ORDER BY seq LIMIT $3"}
-	changeReverts  = &statement{"change_reverts", "SELECT seq FROM changes WHERE tenant_id = $1 AND reverts = $2 ORDER BY seq DESC LIMIT 1"}
+	changesBetween = &statement{name: "changes_between", choosy: true, sql: "SELECT " + changeColumns + " FROM changes WHERE tenant_id = $1 AND seq > $2 AND seq <= $3 ORDER BY seq"}
+	changesAfter   = &statement{name: "changes_after", choosy: true, sql: "SELECT " + changeColumns + " FROM changes WHERE tenant_id = $1 AND seq > $2 ORDER BY seq LIMIT $3"}
+	changeReverts  = &statement{name: "change_reverts", choosy: true, sql: "SELECT seq FROM changes WHERE tenant_id = $1 AND reverts = $2 ORDER BY seq DESC LIMIT 1"}
 
-	putTenant = &statement{"put_tenant", `INSERT INTO tenants (tenant_id, seq, at, state) VALUES ($1, $2, $3, $4)
+	putTenant = &statement{name: "put_tenant", sql: `INSERT INTO tenants (tenant_id, seq, at, state) VALUES ($1, $2, $3, $4)
 		ON CONFLICT (tenant_id) DO UPDATE SET seq = excluded.seq, at = excluded.at, state = excluded.state`}
-	readTenant  = &statement{"read_tenant", "SELECT seq, at, state FROM tenants WHERE tenant_id = $1"}
-	listTenants = &statement{"list_tenants", `SELECT seq, at, state FROM tenants WHERE tenant_id > $1 AND tenant_id <> $2
+	readTenant  = &statement{name: "read_tenant", sql: "SELECT seq, at, state FROM tenants WHERE tenant_id = $1"}
+	listTenants = &statement{name: "list_tenants", sql: `SELECT seq, at, state FROM tenants WHERE tenant_id > $1 AND tenant_id <> $2
 		ORDER BY tenant_id LIMIT $3`}
-	putEntities = &statement{"put_entities", `INSERT INTO entities (tenant_id, kind, name, seq, at, state, used)
+	putEntities = &statement{name: "put_entities", sql: `INSERT INTO entities (tenant_id, kind, name, seq, at, state, used)
 		SELECT $1, unnest($2::text[]), unnest($3::text[]), unnest($4::bigint[]), unnest($5::timestamptz[]), unnest($6::text[]), unnest($7::boolean[])
 		ON CONFLICT (tenant_id, kind, name) DO UPDATE SET seq = excluded.seq, at = excluded.at, state = excluded.state, used = excluded.used`}
-	useMeters    = &statement{"use_meters", "UPDATE entities SET used = true WHERE tenant_id = $1 AND kind = 'meter' AND name = ANY($2::text[])"}
-	readEntities = &statement{"read_entities", "SELECT kind, seq, at, state, used FROM entities WHERE tenant_id = $1"}
+	useMeters    = &statement{name: "use_meters", sql: "UPDATE entities SET used = true WHERE tenant_id = $1 AND kind = 'meter' AND name = ANY($2::text[])"}
+	readEntities = &statement{name: "read_entities", sql: "SELECT kind, seq, at, state, used FROM entities WHERE tenant_id = $1"}
 )
 
 // Counters and members.
@@ -113,14 +117,14 @@ const (
 
 var (
 	// Most counters have seen neither a late row nor a person: their other columns are null and stay so.
-	putPlainCounters = &statement{"put_plain_counters", "INSERT INTO counters (tenant_id, " + counterKey + ", watermark, generation, " + foldColumns + `)
+	putPlainCounters = &statement{name: "put_plain_counters", sql: "INSERT INTO counters (tenant_id, " + counterKey + ", watermark, generation, " + foldColumns + `)
 		SELECT $1, unnest($2::date[]), unnest($3::text[]), unnest($4::text[]), unnest($5::timestamptz[]), unnest($6::integer[]),
 			unnest($7::bigint[]), unnest($8::numeric[]), unnest($9::numeric[]), unnest($10::numeric[]), unnest($11::bigint[]), unnest($12::bigint[]),
 			unnest($13::numeric[]), unnest($14::timestamptz[]), unnest($15::text[]), unnest($16::bigint[])
 		ON CONFLICT (tenant_id, month, meter, customer) DO UPDATE SET watermark = excluded.watermark, generation = excluded.generation,
 			count = excluded.count, sum = excluded.sum, min = excluded.min, max = excluded.max, at_min = excluded.at_min, at_max = excluded.at_max,
 			last = excluded.last, last_time = excluded.last_time, last_key = excluded.last_key, members = excluded.members`}
-	putCounters = &statement{"put_counters", "INSERT INTO counters (tenant_id, " + counterColumns + `)
+	putCounters = &statement{name: "put_counters", sql: "INSERT INTO counters (tenant_id, " + counterColumns + `)
 		SELECT $1, unnest($2::date[]), unnest($3::text[]), unnest($4::text[]), unnest($5::timestamptz[]), unnest($6::integer[]),
 			unnest($17::numeric[]), unnest($18::numeric[]),
 			unnest($7::bigint[]), unnest($8::numeric[]), unnest($9::numeric[]), unnest($10::numeric[]), unnest($11::bigint[]), unnest($12::bigint[]),
@@ -134,20 +138,20 @@ var (
 			all_count = excluded.all_count, all_sum = excluded.all_sum, all_min = excluded.all_min, all_max = excluded.all_max,
 			all_at_min = excluded.all_at_min, all_at_max = excluded.all_at_max, all_last = excluded.all_last, all_last_time = excluded.all_last_time,
 			all_last_key = excluded.all_last_key, all_members = excluded.all_members`}
-	countersByKey = &statement{"counters_by_key", `SELECT c.* FROM unnest($2::date[], $3::text[], $4::text[]) AS k(month, meter, customer)
+	countersByKey = &statement{name: "counters_by_key", sql: `SELECT c.* FROM unnest($2::date[], $3::text[], $4::text[]) AS k(month, meter, customer)
 		CROSS JOIN LATERAL (SELECT ` + counterColumns + ` FROM counters
 			WHERE tenant_id = $1 AND month = k.month AND meter = k.meter AND customer = k.customer LIMIT 1) c`}
-	countersFrom = &statement{"counters_from", "SELECT " + counterColumns + ` FROM counters
+	countersFrom = &statement{name: "counters_from", sql: "SELECT " + counterColumns + ` FROM counters
 		WHERE tenant_id = $1 AND (month, meter, customer) >= ($2::date, $3::text, $4::text) ORDER BY month, meter, customer LIMIT $5`}
-	nextMonth = &statement{"next_month", "SELECT month FROM counters WHERE tenant_id = $1 AND month >= $2 ORDER BY month LIMIT 1"}
+	nextMonth = &statement{name: "next_month", sql: "SELECT month FROM counters WHERE tenant_id = $1 AND month >= $2 ORDER BY month LIMIT 1"}
 
-	putMembers = &statement{"put_members", "INSERT INTO members (tenant_id, " + counterKey + `, member, generation, on_time)
+	putMembers = &statement{name: "put_members", sql: "INSERT INTO members (tenant_id, " + counterKey + `, member, generation, on_time)
 		SELECT $1, unnest($2::date[]), unnest($3::text[]), unnest($4::text[]), unnest($5::text[]), unnest($6::integer[]), unnest($7::boolean[])
 		ON CONFLICT (tenant_id, month, meter, customer, member, generation) DO UPDATE SET on_time = excluded.on_time`}
-	membersByKey = &statement{"members_by_key", `SELECT m.* FROM unnest($2::date[], $3::text[], $4::text[], $5::text[]) AS k(month, meter, customer, member)
+	membersByKey = &statement{name: "members_by_key", sql: `SELECT m.* FROM unnest($2::date[], $3::text[], $4::text[], $5::text[]) AS k(month, meter, customer, member)
 		CROSS JOIN LATERAL (SELECT ` + counterKey + `, member, generation, on_time FROM members
 			WHERE tenant_id = $1 AND month = k.month AND meter = k.meter AND customer = k.customer AND member = k.member OFFSET 0) m`}
 )
 
 // writable tells a replica, or a server that fails over, from one that can commit.
-var writable = &statement{"writable", "SELECT NOT pg_is_in_recovery() AND current_setting('default_transaction_read_only') = 'off'"}
+var writable = &statement{name: "writable", sql: "SELECT NOT pg_is_in_recovery() AND current_setting('default_transaction_read_only') = 'off'"}

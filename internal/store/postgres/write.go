@@ -257,6 +257,9 @@ func (s *Store) headFrom(h *head) func(*reader) error {
 			return fmt.Errorf("read the head: %w", in.err)
 		}
 		copy(h.Chain[:], chain)
+		if h.Seq >= grownAt && !s.grown.Load() {
+			s.grown.Store(true)
+		}
 		return nil
 	}
 }

@@ -75,6 +75,11 @@ func (w *watch) wait(flushed <-chan struct{}) error {
 		return errDead
 	case <-w.hurried:
 	}
+	// A failure from before may be over. If it is not, the next try says so at once.
+	select {
+	case <-w.failed:
+	default:
+	}
 	select {
 	case <-flushed:
 		return nil
