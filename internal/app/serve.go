@@ -83,6 +83,9 @@ func serve(c *cobra.Command, settings Settings) error {
 	if err != nil {
 		return err
 	}
+	if key := settings.RootKey; key != "" && len(key) < safeRootKey {
+		log.Warn("the operator's key is short enough to be guessed: choose a longer one", "variable", rootKeyVariable, "characters", len(key))
+	}
 	if key := s.OperatorKey(); key != "" {
 		tellKey(c.OutOrStdout(), s.URL(), key)
 	}

@@ -35,7 +35,6 @@ func TestSettingsAreChecked(t *testing.T) {
 		"segment bytes":     func(s *Settings) { s.Engine.SegmentBytes = 4096 },
 		"checkpoint bytes":  func(s *Settings) { s.Engine.CheckpointBytes = 0 },
 		"index entries":     func(s *Settings) { s.Engine.IndexEntries = 1 << 26 },
-		"short root key":    func(s *Settings) { s.RootKey = "short" },
 		"root key in parts": func(s *Settings) { s.RootKey = "two words are too many" },
 	} {
 		s := defaultSettings()

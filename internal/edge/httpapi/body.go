@@ -205,11 +205,14 @@ func (x *exchange) readZstd(limit int64) ([]byte, error) {
 	return body, nil
 }
 
+// formType is what curl -d and others send when they are told no type. No form is ever expected here, so it is read as JSON.
+const formType = "application/x-www-form-urlencoded"
+
 // mediaType returns the content type without parameters, in lower case; absent is JSON. A charset other than UTF-8 is
 // not JSON.
 func (x *exchange) mediaType() (string, error) {
 	header := x.r.Header["Content-Type"]
-	if len(header) == 0 || header[0] == "application/json" {
+	if len(header) == 0 || len(header) == 1 && (header[0] == "application/json" || header[0] == formType) {
 		return "application/json", nil
 	}
 	media, params, err := mime.ParseMediaType(header[0])

@@ -247,7 +247,7 @@ func (w *world) driveBodies(ok call) {
 	big := ok
 	big.body = strings.Repeat(" ", maxEventsBody+1)
 	w.do(big).refused(t, 413, "too_large")
-	form := ok.with("Content-Type", "application/x-www-form-urlencoded")
+	form := ok.with("Content-Type", "text/csv")
 	form.body = "a=b"
 	w.do(form).refused(t, 415, "unsupported_media_type")
 	unknown := ok

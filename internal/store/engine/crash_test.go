@@ -116,6 +116,7 @@ func (l *lab) watch(mem *vfs.MemFS, log *diary, name string) vfs.FS {
 		if op.Kind.ReadOrWrite() == errorfs.OpIsRead || op.Kind == errorfs.OpFileClose || op.Kind == errorfs.OpLock || op.Kind == errorfs.OpFilePreallocate {
 			return nil
 		}
+		log.peek()
 		for _, percent := range survives {
 			// What was told is looked at first: the copy may know more, never less.
 			told := log.told()

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -23,6 +24,8 @@ type diary struct {
 	mu    sync.Mutex // guards what follows
 	sent  []sentBatch
 	notes []note
+
+	open atomic.Pointer[Engine] // whose readers come at the worst of times
 }
 
 type sentBatch struct {
@@ -51,6 +54,20 @@ func (d *diary) note(n ...note) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.notes = append(d.notes, n...)
+}
+
+// peek is a reader that comes just before the power fails.
+func (d *diary) peek() {
+	e := d.open.Load()
+	if e == nil {
+		return
+	}
+	for _, id := range crashTenants {
+		if b, err := e.book(id); err == nil {
+			head := b.published.Load().head
+			d.note(note{tenant: id, seq: head.Seq, chain: &head.Chain})
+		}
+	}
 }
 
 func (d *diary) copies() ([]sentBatch, []note) {
@@ -105,13 +122,13 @@ func (d *diary) sendAgain(e *Engine, before map[string]*recovered) error {
 	sent, _ := d.copies()
 	for _, id := range crashTenants {
 		if before[id].head == 0 {
-			if err := storetest.Create(e, id, crashMeters()...); err != nil {
+			if err := whenFree(func() error { return storetest.Create(e, id, crashMeters()...) }); err != nil {
 				return err
 			}
 		}
 	}
 	for _, b := range sent {
-		vs, err := e.Record(context.Background(), store.Batch{Tenant: b.tenant, Events: append([]usage.Event(nil), b.events...)})
+		vs, err := patiently(e, b)
 		if err != nil {
 			return err
 		}
@@ -161,7 +178,9 @@ func (l *lab) run(seed uint64) {
 		if err != nil {
 			l.t.Fatalf("%s: %v", name, err)
 		}
+		log.open.Store(e)
 		err = l.play(e, log, rng, phase)
+		log.open.Store(nil)
 		crashed := mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 50, RNG: rng})
 		if closed := e.Close(); err == nil {
 			err = closed
@@ -178,7 +197,7 @@ func (l *lab) run(seed uint64) {
 func (l *lab) play(e *Engine, log *diary, rng *rand.Rand, phase int) error {
 	if phase == 0 {
 		for _, id := range crashTenants {
-			if err := storetest.Create(e, id, crashMeters()...); err != nil {
+			if err := whenFree(func() error { return storetest.Create(e, id, crashMeters()...) }); err != nil {
 				return err
 			}
 			log.note(note{tenant: id, seq: uint64(1 + len(crashMeters())), change: true})
@@ -228,10 +247,12 @@ func (s *session) step() error {
 
 func (s *session) change(tenant string) error {
 	var seq uint64
-	err := s.e.Update(context.Background(), tenant, func(tx store.Tx) error {
-		id, err := storetest.Adjust(tx, "picky", "d", storetest.Month, "1", "")
-		seq, _, _ = usage.ParseAdjustmentID(id)
-		return err
+	err := whenFree(func() error {
+		return s.e.Update(context.Background(), tenant, func(tx store.Tx) error {
+			id, err := storetest.Adjust(tx, "picky", "d", storetest.Month, "1", "")
+			seq, _, _ = usage.ParseAdjustmentID(id)
+			return err
+		})
 	})
 	if err == nil {
 		s.log.note(note{tenant: tenant, seq: seq, change: true})
@@ -287,23 +308,36 @@ func (s *session) record(tenant string) error {
 }
 
 func (s *session) send(b sentBatch) error {
-	for {
-		vs, err := s.e.Record(context.Background(), store.Batch{Tenant: b.tenant, Events: append([]usage.Event(nil), b.events...)})
-		if problem.Is(err, problem.Busy) {
-			runtime.Gosched()
-			continue
+	vs, err := patiently(s.e, b)
+	if err != nil {
+		return err
+	}
+	var notes []note
+	for i, v := range vs {
+		if v.Seq == 0 {
+			return fmt.Errorf("%s sends %q: %+v", b.tenant, b.events[i].ID, v.Problem)
 		}
-		if err != nil {
+		notes = append(notes, note{tenant: b.tenant, id: b.events[i].ID, seq: v.Seq})
+	}
+	s.log.note(notes...)
+	return nil
+}
+
+// patiently sends a batch until the store has time for it.
+func patiently(e *Engine, b sentBatch) (vs []usage.Verdict, err error) {
+	err = whenFree(func() error {
+		vs, err = e.Record(context.Background(), store.Batch{Tenant: b.tenant, Events: append([]usage.Event(nil), b.events...)})
+		return err
+	})
+	return vs, err
+}
+
+// whenFree repeats what was refused because the store was busy, which promises that nothing was changed.
+func whenFree(do func() error) error {
+	for {
+		if err := do(); !problem.Is(err, problem.Busy) {
 			return err
 		}
-		var notes []note
-		for i, v := range vs {
-			if v.Seq == 0 {
-				return fmt.Errorf("%s sends %q: %+v", b.tenant, b.events[i].ID, v.Problem)
-			}
-			notes = append(notes, note{tenant: b.tenant, id: b.events[i].ID, seq: v.Seq})
-		}
-		s.log.note(notes...)
-		return nil
+		runtime.Gosched()
 	}
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/tallystick/tallystick/internal/core/meter"
-	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/store"
 	"github.com/tallystick/tallystick/internal/store/naive"
@@ -200,13 +199,9 @@ func TestCountersThatWereLetGoComeBack(t *testing.T) {
 		for i := range customers {
 			id := fmt.Sprint("f", round, "-", i)
 			unhung(t, id, func() error {
-				for {
-					a := record(e, "acme", storetest.Fact(id, "low", fmt.Sprint("c", i), storetest.Ago(0), fmt.Sprint(100-round)))
-					if !problem.Is(a.err, problem.Busy) {
-						return a.err
-					}
-					runtime.Gosched()
-				}
+				return whenFree(func() error {
+					return record(e, "acme", storetest.Fact(id, "low", fmt.Sprint("c", i), storetest.Ago(0), fmt.Sprint(100-round))).err
+				})
 			})
 		}
 		e.mu.RLock()

@@ -10,3 +10,6 @@ const faultStride = 1
 
 // flipStride is how many of the bits chosen lie between two that are flipped.
 const flipStride = 1
+
+// rapidChecks is how many lives and records are tried, unless the command line says so.
+const rapidChecks = "100"

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -151,7 +152,7 @@ func sealedSegment(t testing.TB, fs vfs.FS) string {
 	if err != nil || len(names) < 3 {
 		t.Fatalf("segments %v: %v", names, err)
 	}
-	return min(names[0], names[1], names[2])
+	return slices.Min(names)
 }
 
 func TestVerifyFindsADamagedRun(t *testing.T) {

@@ -97,6 +97,9 @@ func (h *history) fetch(w *wants) error {
 	if h.fault != nil || w.nothing() {
 		return h.fault
 	}
+	if err := h.freed(); err != nil {
+		return err
+	}
 	id := []byte(h.tenantID)
 	r := h.c.round(h.ctx)
 	if w.keyCount > 0 {

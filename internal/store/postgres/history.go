@@ -47,6 +47,9 @@ type history struct {
 	newlyUse []uint32
 	hash     uint64 // of the key of the fact being judged
 	fault    error  // why the transaction cannot go on
+
+	// free ends what is under way on the connection, before it is read from; nil: nothing ever is.
+	free func() error
 }
 
 type factMeter struct {
@@ -80,6 +83,14 @@ func (h *history) fail(err error) error {
 		h.fault = err
 	}
 	return err
+}
+
+// freed makes the connection free to read.
+func (h *history) freed() error {
+	if h.free == nil {
+		return nil
+	}
+	return h.fail(h.free())
 }
 
 // next is the memory for the row that the next fact may become.
@@ -237,6 +248,9 @@ func (h *history) Slice(id usage.CounterID, below uint64, fn func(*usage.Row, *u
 			}
 		}
 	}
+	if err := h.freed(); err != nil {
+		return err
+	}
 	slug := h.config.catalog.Number(id.Meter).Slug
 	err := h.c.ask(h.ctx, eventsOfSlice, func(in *reader) error {
 		r, err := readEvent(in, h.config)
@@ -244,7 +258,7 @@ func (h *history) Slice(id usage.CounterID, below uint64, fn func(*usage.Row, *u
 			each(&r)
 		}
 		return err
-	}, []byte(h.tenantID), textsParam([]string{slug, ""}), []byte(id.Customer), timeParam(id.Month.Start()), timeParam(id.Month.End()), int8Param(int64(h.first)))
+	}, []byte(h.tenantID), textsParam([]string{slug, ""}), []byte(id.Customer), timeParam(id.Month.Start()), timeParam(id.Month.End()))
 	if err != nil {
 		return h.fail(fmt.Errorf("read the rows of a counter: %w", err))
 	}

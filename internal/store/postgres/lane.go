@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -207,11 +208,16 @@ func (l *lane) commitGroups() {
 		<-l.turn
 		err := l.commitGroup(group)
 		l.turn <- struct{}{}
+		facts := 0
 		for _, w := range group {
-			if w.err == nil {
-				w.err = err
-			}
+			w.err = err
+			facts += w.cost()
 			close(w.done)
+		}
+		if facts < lookUpFrom {
+			// Callers who were just answered and already have more can come along: half as many commits then carry the same facts.
+			// Large batches do not gain by it: theirs are looked up while the others commit.
+			runtime.Gosched()
 		}
 	}
 }

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"sync"
@@ -17,6 +18,10 @@ import (
 
 // A closed store leaves no goroutine behind, whatever it went through.
 func TestMain(m *testing.M) {
+	// A life on a database takes a quarter of a second. The flag on the command line, for a longer look, still wins.
+	if err := flag.Set("rapid.checks", "20"); err != nil {
+		panic(err)
+	}
 	code := m.Run()
 	if err := pgtest.Cleanup(); err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -2,6 +2,8 @@ package postgres
 
 import (
 	"context"
+	"fmt"
+	"time"
 
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/ledger"
@@ -83,7 +85,9 @@ func (l *lane) tryGroup(ctx context.Context, group []*work) error {
 	}
 	defer c.giveBack(ctx)
 	var h head
+	t0 := time.Now()
 	under, err := l.lock(ctx, c, group, &h)
+	t1 := time.Now()
 	if err != nil {
 		return err
 	}
@@ -112,8 +116,13 @@ func (l *lane) tryGroup(ctx context.Context, group []*work) error {
 	if err := l.complete(past, group, under); err != nil {
 		return err
 	}
+	t2 := time.Now()
+	defer func() { st[0]++; st[1] += total; st[2] += int(t1.Sub(t0)); st[3] += int(t2.Sub(t1)); st[4] += int(time.Since(t2)); if st[0]%500 == 0 { n := 500; fmt.Println("facts", st[1]/n, "lock", st[2]/n/1000, "complete", st[3]/n/1000, "commit", st[4]/n/1000);  st = [5]int{} } }()
+	out := l.s.flow(ctx, c)
+	defer out.end()
+	past.free = out.drain
 	for _, w := range group {
-		w.judge(past)
+		w.judge(past, out)
 	}
 	if past.fault != nil {
 		return past.fault
@@ -121,7 +130,7 @@ func (l *lane) tryGroup(ctx context.Context, group []*work) error {
 	if len(past.rows) == 0 {
 		return nil
 	}
-	return l.seal(ctx, c, past, &h)
+	return l.seal(out, past, &h)
 }
 
 // lock takes the head and, in the same round trip, searches the keys of works that nobody has searched yet. It returns what that
@@ -239,7 +248,7 @@ func (w *work) needs(past *history, all *wants) {
 }
 
 // judge decides the work's facts in order.
-func (w *work) judge(past *history) {
+func (w *work) judge(past *history, out *flow) {
 	for i := range w.facts {
 		f := &w.facts[i]
 		past.hash = f.hash
@@ -248,15 +257,16 @@ func (w *work) judge(past *history) {
 		v := usage.Judge(past, &f.Fact, past.first+uint64(len(past.rows)), past.now, row)
 		if v.Status == usage.Accepted || v.Status == usage.Adjusted || v.Status == usage.Overage {
 			past.keep(row, f.hash)
+			out.offer(past.tenantID, past.rows, past.now)
 		}
 		w.verdicts[i] = v
 	}
 }
 
 // seal writes and commits what was decided, and remembers it.
-func (l *lane) seal(ctx context.Context, c *session, past *history, h *head) error {
+func (l *lane) seal(out *flow, past *history, h *head) error {
 	a := &addition{tenantID: l.tenantID, base: h.Head, at: past.now, rows: past.rows, config: past.config, cells: past.dirty, joined: past.joined, newlyUse: past.newlyUse}
-	after, err := l.s.commit(ctx, c, a)
+	after, err := out.commit(a)
 	if err != nil {
 		return err
 	}
@@ -269,3 +279,5 @@ func (l *lane) seal(ctx context.Context, c *session, past *history, h *head) err
 	}
 	return nil
 }
+
+var st [5]int

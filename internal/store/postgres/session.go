@@ -10,8 +10,8 @@ import (
 
 // session is a connection that is lent to one transaction.
 type session struct {
-	lent *pgxpool.Conn
-	pg   *pgconn.PgConn
+	lent  *pgxpool.Conn
+	pg    *pgconn.PgConn
 	grown func() bool
 	// prepared are the statements that the server knows on this connection. A statement is prepared in the round trip that
 	// first uses it.
@@ -91,6 +91,9 @@ func (r *round) isSent(st *statement) bool {
 	}
 	return false
 }
+
+// flush sends what was added so far, so that the server can begin with it. Answers are read by do.
+func (r *round) flush() { _ = r.p.Flush() } // do meets the same error
 
 // do sends everything and reads the answers. The first error ends the round: the server has then skipped the rest of it.
 func (r *round) do() error {

@@ -72,16 +72,16 @@ var (
 			unnest($12::boolean[]), unnest($13::text[]), unnest($14::text[]), unnest($15::text[]), unnest($16::text[]), unnest($17::text[])`}
 	// The lateral subqueries with their limits and offsets keep the planner to one descent of an index for each key, whatever it
 	// believes of the number of keys.
-	eventsByKey = &statement{name: "events_by_key", choosy: true, sql: `SELECT e.* FROM unnest($2::text[]) AS k(key)
+	eventsByKey = &statement{name: "events_by_key", sql: `SELECT e.* FROM unnest($2::text[]) AS k(key)
 		CROSS JOIN LATERAL (SELECT ` + eventColumns + " FROM usage_events WHERE tenant_id = $1 AND key = k.key LIMIT 1) e"}
 	corrections = &statement{name: "corrections", choosy: true, sql: `SELECT e.* FROM unnest($2::text[]) AS k(key)
 		CROSS JOIN LATERAL (SELECT ` + eventColumns + " FROM usage_events WHERE tenant_id = $1 AND corrects = k.key OFFSET 0) e ORDER BY e.seq"}
 	eventsBetween = &statement{name: "events_between", choosy: true, sql: "SELECT " + eventColumns + ` FROM usage_events
-		WHERE tenant_id = $1 AND seq > $2 AND seq <= $3 AND time >= $4 AND time < $5 AND (adjusted OR NOT $6) ORDER BY seq`}
+		WHERE tenant_id = $1 AND seq > $2 AND seq <= $3 AND seq > 0 AND time >= $4 AND time < $5 AND (adjusted OR NOT $6) ORDER BY seq`}
 	// The rows that one counter folded: those that named its meter, and those that a type fed to several.
 	eventsOfSlice = &statement{name: "events_of_slice", choosy: true, sql: `SELECT e.* FROM unnest($2::text[]) AS k(meter)
 		CROSS JOIN LATERAL (SELECT ` + eventColumns + ` FROM usage_events
-			WHERE tenant_id = $1 AND meter = k.meter AND customer = $3 AND time >= $4 AND time < $5 AND seq < $6 OFFSET 0) e`}
+			WHERE tenant_id = $1 AND meter = k.meter AND customer = $3 AND time >= $4 AND time < $5 AND seq > 0 OFFSET 0) e`}
 )
 
 // Changes and what they leave behind.

@@ -186,7 +186,9 @@ func (s *Store) append(ctx context.Context, l *lane, c *session, past *history, 
 	}
 	a := &addition{tenantID: l.tenantID, base: h.Head, at: past.now, rows: past.rows, config: past.config, changed: changed,
 		cells: past.dirty, joined: past.joined, newlyUse: past.newlyUse}
-	after, err := s.commit(ctx, c, a)
+	out := s.flow(ctx, c)
+	defer out.end()
+	after, err := out.commit(a)
 	if err != nil {
 		return err
 	}

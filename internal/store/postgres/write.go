@@ -42,37 +42,86 @@ type writer struct {
 
 var writers = sync.Pool{New: func() any { return &writer{} }}
 
-// commit writes the addition, commits the session's transaction and returns the new head. After an error the transaction has
-// not happened, except that an Unavailable says that nobody knows.
-func (s *Store) commit(ctx context.Context, c *session, a *addition) (ledger.Head, error) {
-	w := writers.Get().(*writer)
-	defer writers.Put(w)
-	head := ledger.Head{Seq: a.base.Seq + uint64(len(a.rows)), Clock: a.at, Chain: w.hasher.Next(a.base.Chain, a.rows)}
+// flow is the way of an addition to the server. Rows are sent while those that follow are still being judged, so that the server
+// works at the same time; nothing counts before the commit.
+type flow struct {
+	s    *Store
+	ctx  context.Context
+	c    *session
+	w    *writer
+	r    *round // under way, or nil
+	sent int    // rows
+}
+
+// chunk is how many rows are sent at a time.
+const chunk = 1000
+
+func (s *Store) flow(ctx context.Context, c *session) *flow {
+	return &flow{s: s, ctx: ctx, c: c, w: writers.Get().(*writer)}
+}
+
+func (f *flow) round() *round {
+	if f.r == nil {
+		f.r = f.c.round(f.ctx)
+	}
+	return f.r
+}
+
+// offer sends rows when enough of them wait.
+func (f *flow) offer(tenantID string, rows []ledger.Row, at calendar.Micros) {
+	if len(rows)-f.sent < chunk {
+		return
+	}
+	f.w.sendEvents(f.round(), tenantID, rows[f.sent:], at)
+	f.sent = len(rows)
+	f.r.flush()
+}
+
+// drain ends the round under way, so that the connection is free to read.
+func (f *flow) drain() error {
+	if f.r == nil {
+		return nil
+	}
+	err := f.r.do()
+	f.r = nil
+	return err
+}
+
+// end must be called when the flow is no longer needed, committed or not.
+func (f *flow) end() {
+	_ = f.drain() // after an error the transaction is lost anyway
+	writers.Put(f.w)
+}
+
+// commit writes the rest of the addition, commits the session's transaction and returns the new head. After an error the
+// transaction has not happened, except that an Unavailable says that nobody knows.
+func (f *flow) commit(a *addition) (ledger.Head, error) {
+	id, first := []byte(a.tenantID), int8Param(int64(a.base.Seq+1))
+	r := f.round()
+	f.w.sendEvents(r, a.tenantID, a.rows[f.sent:], a.at)
+	r.flush()
+	head := ledger.Head{Seq: a.base.Seq + uint64(len(a.rows)), Clock: a.at, Chain: f.w.hasher.Next(a.base.Chain, a.rows)}
 	version := a.config.version
 	if a.changed || len(a.newlyUse) > 0 {
 		version = head.Seq
 	}
 	var token [16]byte
 	rand.Read(token[:]) // never fails
-	r := c.round(ctx)
-	id := []byte(a.tenantID)
-	if err := w.send(r, a); err != nil {
-		r.p.Close()
+	if err := f.w.sendRest(r, a); err != nil {
 		return head, err
 	}
-	first := int8Param(int64(a.base.Seq + 1))
 	r.send(addSection, nil, id, first, int4Param(int32(len(a.rows))), timeParam(a.at), head.Chain[:], token[:])
 	r.send(moveHead, nil, id, int8Param(int64(head.Seq)), head.Chain[:], timeParam(head.Clock), int8Param(int64(version)))
 	r.send(commit, nil)
-	err := r.do()
+	err := f.drain()
 	if err == nil {
 		return head, nil
 	}
 	var refused *pgconn.PgError
-	if errors.As(err, &refused) && !c.pg.IsClosed() && c.pg.TxStatus() == 'E' {
+	if errors.As(err, &refused) && !f.c.pg.IsClosed() && f.c.pg.TxStatus() == 'E' {
 		return head, err // a statement failed and the server has told us so: nothing was committed
 	}
-	happened, unresolved := s.resolve(ctx, a.tenantID, first, token)
+	happened, unresolved := f.s.resolve(f.ctx, a.tenantID, first, token)
 	switch {
 	case unresolved != nil:
 		return head, problem.Wrap(problem.Unavailable, errors.Join(err, unresolved),
@@ -104,35 +153,44 @@ func (s *Store) resolve(ctx context.Context, tenantID string, first []byte, toke
 	return happened, err
 }
 
-// send adds the rows and all that they leave behind.
-func (w *writer) send(r *round, a *addition) error {
+// sendEvents adds the usage rows among the rows.
+func (w *writer) sendEvents(r *round, tenantID string, rows []ledger.Row, at calendar.Micros) {
 	w.plain.reset()
 	w.full.reset()
+	for i := range rows {
+		row := &rows[i]
+		switch {
+		case row.Event == nil:
+		case isPlain(row.Event):
+			w.plain.add(row.Event, row.Seq)
+		default:
+			w.full.add(row.Event, row.Seq)
+			w.full.addRest(row.Event)
+		}
+	}
+	if w.plain.key.n > 0 {
+		r.send(addPlainEvents, nil, w.plain.plain(tenantID, at)...)
+	}
+	if w.full.key.n > 0 {
+		r.send(addEvents, nil, w.full.full(tenantID, at)...)
+	}
+}
+
+// sendRest adds the changes, and what all rows leave behind.
+func (w *writer) sendRest(r *round, a *addition) error {
 	w.changes.reset()
 	entities := newEntities()
 	for i := range a.rows {
 		row := &a.rows[i]
-		if row.Change != nil {
-			state, err := ledger.DecodeState(row)
-			if err != nil {
-				return err
-			}
-			w.changes.add(row, state)
-			entities.put(row, state)
+		if row.Change == nil {
 			continue
 		}
-		if isPlain(row.Event) {
-			w.plain.add(row.Event, row.Seq)
-			continue
+		state, err := ledger.DecodeState(row)
+		if err != nil {
+			return err
 		}
-		w.full.add(row.Event, row.Seq)
-		w.full.addRest(row.Event)
-	}
-	if w.plain.key.n > 0 {
-		r.send(addPlainEvents, nil, w.plain.plain(a.tenantID, a.at)...)
-	}
-	if w.full.key.n > 0 {
-		r.send(addEvents, nil, w.full.full(a.tenantID, a.at)...)
+		w.changes.add(row, state)
+		entities.put(row, state)
 	}
 	if w.changes.seq.n > 0 {
 		r.send(addChanges, nil, w.changes.params(a.tenantID, a.at)...)

@@ -268,7 +268,7 @@ func (x *Index) Flush() error {
 		if x.flushable() == nil {
 			return nil
 		}
-		if x.flushing.failed > since {
+		if x.flushing.failed > since && x.flushing.err != nil { // a later try may have succeeded already
 			return x.flushing.err
 		}
 		poke(x.flushPoke)
