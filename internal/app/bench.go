@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tallystick/tallystick/internal/heap"
 	"github.com/tallystick/tallystick/internal/load"
 )
 
@@ -118,7 +119,7 @@ func isLoopback(text string) bool {
 
 // startServer makes a server in this process the one to measure.
 func (o *benchOptions) startServer(c *cobra.Command) (stop func() error, err error) {
-	tuneMemory()
+	heap.Tune()
 	settings := defaultSettings()
 	settings.Listen, settings.Log.Level, settings.RootKey = "127.0.0.1:0", "warn", "bench-"+rand.Text()
 	if settings.Data, err = os.MkdirTemp("", "tallystick-bench-"); err != nil {

@@ -11,6 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tallystick/tallystick/internal/heap"
+
 	"github.com/tallystick/tallystick/client"
 )
 
@@ -44,7 +46,7 @@ type demoOptions struct {
 }
 
 func demo(c *cobra.Command, o demoOptions) (err error) {
-	tuneMemory()
+	heap.Tune()
 	settings := defaultSettings()
 	settings.Data, settings.Listen, settings.Log.Level, settings.Engine.SegmentBytes = o.data, o.listen, "warn", demoSegment
 	if o.data == "" {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tallystick/tallystick/internal/heap"
 	"github.com/tallystick/tallystick/internal/store/engine"
 )
 
@@ -23,7 +24,7 @@ again from the journal, and removes the old ones. The journal itself is only rea
 			if err := mustHoldStore(data); err != nil {
 				return err
 			}
-			tuneMemory()
+			heap.Tune()
 			bar, began, bytes := progressFor(c, asJSON)("rebuilding"), time.Now(), int64(0)
 			err := engine.Rebuild(engine.Options{Dir: data, Fatal: exitOn(c.ErrOrStderr()), Progress: func(done, total int64) {
 				bytes = done

@@ -9,6 +9,8 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
+
+	"github.com/tallystick/tallystick/internal/heap"
 )
 
 func newServeCommand() *cobra.Command {
@@ -74,7 +76,7 @@ func newLogger(w io.Writer, l LogSettings) *slog.Logger {
 }
 
 func serve(c *cobra.Command, settings Settings) error {
-	tuneMemory()
+	heap.Tune()
 	log := newLogger(c.ErrOrStderr(), settings.Log)
 	s, err := Start(c.Context(), ServerOptions{Settings: settings, Logger: log})
 	if err != nil && c.Context().Err() != nil && errors.Is(err, context.Canceled) {

@@ -48,29 +48,6 @@ func TestSettingsAreChecked(t *testing.T) {
 	}
 }
 
-func TestMemoryLimitIsAShareOfTheSmallest(t *testing.T) {
-	files := map[string]string{}
-	read := func(path string) ([]byte, error) {
-		if b, ok := files[path]; ok {
-			return []byte(b), nil
-		}
-		return nil, fs.ErrNotExist
-	}
-	expect := func(want int64) {
-		t.Helper()
-		if got := memoryLimit(read); got != want {
-			t.Errorf("limit %d, want %d", got, want)
-		}
-	}
-	expect(0)
-	files["/proc/meminfo"] = "MemTotal:       1000000 kB\nMemFree: 1 kB\n"
-	expect(716_800_000)
-	files["/sys/fs/cgroup/memory.max"] = "max\n"
-	expect(716_800_000)
-	files["/sys/fs/cgroup/memory.max"] = "100000000\n"
-	expect(70_000_000)
-}
-
 // The story's late event must lie in the same month as the others, whatever the day.
 func TestStoryStaysInOneMonth(t *testing.T) {
 	for _, now := range []string{"2026-11-15T13:00:00Z", "2026-12-01T00:00:00Z", "2027-01-01T02:59:59.999Z", "2026-03-01T03:00:00Z"} {

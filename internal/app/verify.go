@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tallystick/tallystick/internal/heap"
 	"github.com/tallystick/tallystick/internal/service/verify"
 	"github.com/tallystick/tallystick/internal/store/engine"
 )
@@ -30,7 +31,7 @@ lists what differs. Exit code 1 means that something does, or could not be read.
 			if err := mustHoldStore(data); err != nil {
 				return err
 			}
-			tuneMemory()
+			heap.Tune()
 			p := progressFor(c, asJSON)
 			report, err := verifyData(c.Context(), engine.Options{Dir: data, Fatal: exitOn(c.ErrOrStderr())}, p)
 			return showReport(c.OutOrStdout(), report, err, asJSON)

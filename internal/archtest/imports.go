@@ -50,6 +50,7 @@ var trunks = []struct {
 	// The generator and the comparison are programs of their own: they assemble a server to measure it, as the app does.
 	{"internal/load", app},
 	{"internal/versus", app},
+	{"internal/heap", app},
 	{"cmd", command},
 	{"client", leaf},
 	{"api", leaf},

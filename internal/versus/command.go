@@ -8,17 +8,18 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/tallystick/tallystick/internal/heap"
 )
 
 // Main runs the command line and returns the exit code: 0 measured, whatever the figures; 1 something failed; 2 wrong use.
 func Main(args []string, out, errOut io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	tuneMemory()
+	heap.Tune()
 	began := false
 	c := newCommand()
 	c.PersistentPreRun = func(*cobra.Command, []string) { began = true }
@@ -38,15 +39,6 @@ func Main(args []string, out, errOut io.Writer) int {
 }
 
 type usageError struct{ error }
-
-// gcPercent is what the server sets for itself.
-const gcPercent = 300
-
-func tuneMemory() {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(gcPercent)
-	}
-}
 
 func newCommand() *cobra.Command {
 	var o Options

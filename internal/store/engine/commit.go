@@ -149,6 +149,10 @@ func (e *Engine) decideFacts(g *group, w *work) {
 		}
 	}
 	s := g.sectionFor(e, b)
+	e.warmth += e.cells.warm(w.facts)
+	for i := range w.facts {
+		e.warmth += e.index.Warm(w.facts[i].hash)
+	}
 	h := &e.judging
 	*h = history{e: e, b: b, at: w.epoch, hash: h.hash}
 	for i := range w.facts {

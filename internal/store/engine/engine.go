@@ -85,6 +85,7 @@ type Engine struct {
 	maxGroup int
 	judging  history      // the decider's
 	recall   recall       // the decider's
+	warmth   uint64       // the decider's; of no meaning, see cells.warm
 	writer   recordWriter // the writer's
 	hasher   ledger.Hasher
 	flight   atomic.Int64 // bound of the group being written

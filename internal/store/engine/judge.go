@@ -21,6 +21,7 @@ type prepared struct {
 	hash     keyindex.Hash
 	found    keyindex.Found // in the runs, as of the work's epoch
 	customer uint64
+	cell     uint64 // hash of the counter, when the event says its time
 	check    uint32
 }
 

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/store/engine/keyindex"
@@ -50,6 +51,10 @@ func (e *Engine) prepareWith(w *work, s *scratch, catalog *usage.Catalog) error 
 		f.hash = s.hash.key(seed, w.book.number, f.Key)
 		f.check = s.hash.check(seed, f.Event, f.Key.Space)
 		f.customer = hashCustomer(f.Event.Customer)
+		if feeds := f.Feeds(); len(feeds) > 0 && f.Event.Has(usage.GivenTime) {
+			id := usage.CounterID{Meter: feeds[0].Meter.Number, Month: calendar.MonthOf(f.Event.Time)}
+			f.cell = cellHash(w.book.number, id, f.customer)
+		}
 		s.hashes[i] = f.hash
 	}
 	w.book.preparers.Put(p)

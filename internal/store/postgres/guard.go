@@ -139,7 +139,7 @@ func guardRights(ctx context.Context, c *session) error {
 // guardSession becomes the serving role once, as every transaction will, and looks at where it stands.
 func guardSession(ctx context.Context, c *session) error {
 	r := c.round(ctx)
-	r.begin(beginRead, roleServe, "")
+	r.beginReading(roleServe, "")
 	r.send(guardSettings, func(in *reader) error {
 		if v := in.text(); v == "off" {
 			return fmt.Errorf("synchronous_commit is off for this user: a commit that was answered could be lost")

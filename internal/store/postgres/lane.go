@@ -262,6 +262,9 @@ func (l *lane) lookUp(group []*work) {
 	for _, one := range group {
 		one.want(&w)
 	}
+	if w.keyCount == 0 {
+		return // all of them are refused before they have keys
+	}
 	c, err := l.s.lend(ctx)
 	if err != nil {
 		return
@@ -271,7 +274,7 @@ func (l *lane) lookUp(group []*work) {
 	found := map[usage.Key]*ledger.Row{}
 	config := group[0].config
 	r := c.round(ctx)
-	r.begin(beginRead, roleServe, l.tenantID)
+	r.beginReading(roleServe, l.tenantID)
 	r.send(readHead, l.s.headFrom(&h), []byte(l.tenantID))
 	r.send(eventsByKey, func(in *reader) error {
 		if h.version != config.version {

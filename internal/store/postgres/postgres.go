@@ -38,8 +38,6 @@ type Options struct {
 	StatementTimeout time.Duration
 	// LockTimeout bounds the wait for a tenant's head, which another node holds for one commit. Default: 10 s.
 	LockTimeout time.Duration
-	// IdleTimeout ends a transaction whose node has gone silent, so that it does not hold its tenant's head. Default: 10 s.
-	IdleTimeout time.Duration
 	// ConnectTimeout bounds the making of a connection. Default: 5 s.
 	ConnectTimeout time.Duration
 	// SkipMigrations leaves the schema as it is; `tallystick migrate` then brings it up to date.
@@ -54,7 +52,7 @@ func (o Options) withDefaults() Options {
 		value   *time.Duration
 		instead time.Duration
 	}{
-		{&o.StatementTimeout, 30 * time.Second}, {&o.LockTimeout, 10 * time.Second}, {&o.IdleTimeout, 10 * time.Second}, {&o.ConnectTimeout, 5 * time.Second},
+		{&o.StatementTimeout, 30 * time.Second}, {&o.LockTimeout, 10 * time.Second}, {&o.ConnectTimeout, 5 * time.Second},
 	} {
 		if *d.value == 0 {
 			*d.value = d.instead
@@ -121,7 +119,7 @@ func (o Options) settings() map[string]string {
 	ms := func(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 	return map[string]string{
 		"search_path": Schema, "application_name": "tallystick", "statement_timeout": ms(o.StatementTimeout), "lock_timeout": ms(o.LockTimeout),
-		"idle_in_transaction_session_timeout": ms(o.IdleTimeout), "plan_cache_mode": "force_generic_plan", "jit": "off",
+		"plan_cache_mode": "force_generic_plan", "jit": "off",
 		"enable_seqscan": "off", "enable_bitmapscan": "off", "timezone": "UTC",
 	}
 }
@@ -181,7 +179,7 @@ func (s *Store) reading(ctx context.Context, role, tenantID string, fn func(ctx 
 			return err
 		}
 		r := c.round(ctx)
-		r.begin(beginRead, role, tenantID)
+		r.beginReading(role, tenantID)
 		if err = r.do(); err != nil {
 			c.giveBack(ctx)
 		}

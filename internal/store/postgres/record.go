@@ -2,8 +2,6 @@ package postgres
 
 import (
 	"context"
-	"fmt"
-	"time"
 
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/ledger"
@@ -27,7 +25,10 @@ func (s *Store) Record(ctx context.Context, b store.Batch) ([]usage.Verdict, err
 	if err != nil {
 		return nil, err
 	}
-	if len(b.Events) > store.MaxBatch && !config.tenant.Closed {
+	if len(b.Events) > store.MaxBatch {
+		if config.tenant.Closed {
+			return nil, errTenantClosed(b.Tenant)
+		}
 		return nil, problem.New(problem.TooLarge, "at most %d events in a batch, this has %d", store.MaxBatch, len(b.Events))
 	}
 	l, err := s.enter(b.Tenant)
@@ -85,9 +86,7 @@ func (l *lane) tryGroup(ctx context.Context, group []*work) error {
 	}
 	defer c.giveBack(ctx)
 	var h head
-	t0 := time.Now()
 	under, err := l.lock(ctx, c, group, &h)
-	t1 := time.Now()
 	if err != nil {
 		return err
 	}
@@ -116,8 +115,6 @@ func (l *lane) tryGroup(ctx context.Context, group []*work) error {
 	if err := l.complete(past, group, under); err != nil {
 		return err
 	}
-	t2 := time.Now()
-	defer func() { st[0]++; st[1] += total; st[2] += int(t1.Sub(t0)); st[3] += int(t2.Sub(t1)); st[4] += int(time.Since(t2)); if st[0]%500 == 0 { n := 500; fmt.Println("facts", st[1]/n, "lock", st[2]/n/1000, "complete", st[3]/n/1000, "commit", st[4]/n/1000);  st = [5]int{} } }()
 	out := l.s.flow(ctx, c)
 	defer out.end()
 	past.free = out.drain
@@ -137,7 +134,7 @@ func (l *lane) tryGroup(ctx context.Context, group []*work) error {
 // search found, which is the truth: it came after the lock.
 func (l *lane) lock(ctx context.Context, c *session, group []*work, h *head) (map[*work]bool, error) {
 	r := c.round(ctx)
-	r.begin(beginWrite, roleServe, l.tenantID)
+	r.beginWriting(l.tenantID)
 	r.send(lockHead, l.s.headFrom(h), []byte(l.tenantID))
 	var w wants
 	under, config := map[*work]bool{}, group[0].config
@@ -279,5 +276,3 @@ func (l *lane) seal(out *flow, past *history, h *head) error {
 	}
 	return nil
 }
-
-var st [5]int

@@ -151,8 +151,21 @@ func (c *session) ask(ctx context.Context, st *statement, each func(*reader) err
 	return r.do()
 }
 
-// begin adds the start of a transaction: the role that the walls hold for, and the tenant within them.
-func (r *round) begin(kind *statement, role, tenantID string) {
-	r.send(kind, nil)
-	r.send(enter, nil, []byte(role), []byte(tenantID))
+// A writer that has gone silent holds its tenant's head and is ended soon. A reader holds nothing, and may be waiting for a slow
+// client of its own.
+const (
+	writerIdle = "10s"
+	readerIdle = "10min"
+)
+
+// beginWriting adds the start of a transaction: the role that the walls hold for, and the tenant within them.
+func (r *round) beginWriting(tenantID string) {
+	r.send(beginWrite, nil)
+	r.send(enter, nil, []byte(roleServe), []byte(tenantID), []byte(writerIdle))
+}
+
+// beginReading adds the start of a transaction that sees one moment.
+func (r *round) beginReading(role, tenantID string) {
+	r.send(beginRead, nil)
+	r.send(enter, nil, []byte(role), []byte(tenantID), []byte(readerIdle))
 }

@@ -27,8 +27,9 @@ var (
 	beginRead  = &statement{name: "begin_read", sql: "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"}
 	commit     = &statement{name: "commit", sql: "COMMIT"}
 	rollback   = &statement{name: "rollback", sql: "ROLLBACK"}
-	// Both settings end with the transaction; the first is what SET LOCAL ROLE does.
-	enter = &statement{name: "enter", sql: "SELECT set_config('role', $1, true), set_config('tallystick.tenant', $2, true)"}
+	// The settings end with the transaction; the first is what SET LOCAL ROLE does.
+	enter = &statement{name: "enter", sql: `SELECT set_config('role', $1, true), set_config('tallystick.tenant', $2, true),
+		set_config('idle_in_transaction_session_timeout', $3, true)`}
 )
 
 // The head.

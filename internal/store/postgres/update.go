@@ -127,7 +127,7 @@ func (s *Store) tryWriting(ctx context.Context, l *lane, fn func(ctx context.Con
 	var h head
 	id := []byte(l.tenantID)
 	r := c.round(ctx)
-	r.begin(beginWrite, roleServe, l.tenantID)
+	r.beginWriting(l.tenantID)
 	r.send(lockHead, s.headFrom(&h), id)
 	if err := r.do(); err != nil {
 		return err

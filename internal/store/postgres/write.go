@@ -135,6 +135,9 @@ func (f *flow) commit(a *addition) (ledger.Head, error) {
 // resolve finds out whether a commit happened whose answer was lost. The lock on the head waits until the lost transaction has
 // ended either way.
 func (s *Store) resolve(ctx context.Context, tenantID string, first []byte, token [16]byte) (happened bool, err error) {
+	// The time of the commit itself may be used up.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.options.LockTimeout+s.options.ConnectTimeout)
+	defer cancel()
 	err = s.again(ctx, func() error {
 		c, err := s.lend(ctx)
 		if err != nil {
@@ -142,7 +145,7 @@ func (s *Store) resolve(ctx context.Context, tenantID string, first []byte, toke
 		}
 		defer c.giveBack(ctx)
 		r := c.round(ctx)
-		r.begin(beginWrite, roleServe, tenantID)
+		r.beginWriting(tenantID)
 		r.send(lockHead, nil, []byte(tenantID))
 		r.send(sectionToken, func(in *reader) error {
 			happened = string(in.next(len(token))) == string(token[:])

@@ -7,16 +7,16 @@ DECLARE
     role text;
 BEGIN
     FOREACH role IN ARRAY ARRAY['tallystick_serve', 'tallystick_directory', 'tallystick_prune'] LOOP
-        BEGIN
-            EXECUTE format('CREATE ROLE %I NOLOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE NOREPLICATION NOBYPASSRLS', role);
-        EXCEPTION WHEN duplicate_object OR unique_violation THEN
-            NULL;
-        END;
-        BEGIN
+        IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = role) THEN
+            BEGIN
+                EXECUTE format('CREATE ROLE %I NOLOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE NOREPLICATION NOBYPASSRLS', role);
+            EXCEPTION WHEN duplicate_object OR unique_violation THEN
+                NULL;
+            END;
+        END IF;
+        IF NOT pg_has_role(CURRENT_USER, role, 'MEMBER') THEN
             EXECUTE format('GRANT %I TO CURRENT_USER', role);
-        EXCEPTION WHEN unique_violation THEN
-            NULL;
-        END;
+        END IF;
     END LOOP;
 END
 $$;
