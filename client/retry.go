@@ -55,7 +55,7 @@ func (p RetryPolicy) bound(attempt int) time.Duration {
 // wait adds the jitter to the server's Retry-After instead of choosing between
 // them: coming early is pointless, and coming all at the same instant is worse.
 func (p RetryPolicy) wait(attempt int, retryAfter time.Duration) time.Duration {
-	return retryAfter + rand.N(p.bound(attempt))
+	return retryAfter + rand.N(p.bound(attempt)) //nolint:gosec // spreads attempts over time, guards nothing
 }
 
 // retryable reports whether sending the same request again may succeed.

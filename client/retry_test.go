@@ -130,12 +130,12 @@ func TestBackoffGrowsToItsBoundAndEnds(t *testing.T) {
 		t.Errorf("%d requests, want 6", n)
 	}
 	slept := clock.sleeps()
-	bounds := []time.Duration{10, 20, 40, 45, 45}
+	bounds := []int64{10, 20, 40, 45, 45} // milliseconds
 	if len(slept) != len(bounds) {
 		t.Fatalf("slept %v, want %d waits", slept, len(bounds))
 	}
 	for i, d := range slept {
-		if d < 0 || d >= bounds[i]*time.Millisecond {
+		if d < 0 || d >= time.Duration(bounds[i])*time.Millisecond {
 			t.Errorf("wait %d is %v, want below %dms", i+1, d, bounds[i])
 		}
 	}

@@ -22,6 +22,7 @@ func newServeCommand() *cobra.Command {
 		Long: `Serves the API on one address. The first start makes the operator's key and prints it
 once, unless TALLYSTICK_ROOT_KEY sets one. SIGTERM and SIGINT drain and stop.`,
 		Example: `  tallystick serve --data ./data
+  tallystick serve --store postgres://tallystick@db.internal/ledger
   TALLYSTICK_ROOT_KEY=… tallystick serve --config tallystick.yaml --listen 0.0.0.0:8080`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -36,7 +37,7 @@ once, unless TALLYSTICK_ROOT_KEY sets one. SIGTERM and SIGINT drain and stop.`,
 	f.StringVar(&file, "config", "", "`FILE` of settings, see tallystick config example; flags win over it")
 	f.StringVar(&flags.Data, "data", flags.Data, "directory of the embedded store")
 	f.StringVar(&flags.Listen, "listen", flags.Listen, "address of the API; port 0 takes a free one")
-	f.StringVar(&flags.Store, "store", flags.Store, `where the ledger is kept: "embedded"`)
+	f.StringVar(&flags.Store, "store", flags.Store, "where the ledger is kept: embedded, or postgres://… (then --data is not needed)")
 	f.StringVar(&flags.MetricsListen, "metrics-listen", flags.MetricsListen, "an address of its own for /metrics, without a key")
 	f.StringVar(&flags.Log.Format, "log-format", flags.Log.Format, "text or json")
 	f.StringVar(&flags.Log.Level, "log-level", flags.Log.Level, "debug (with every request), info, warn or error")

@@ -19,6 +19,7 @@ import (
 	"github.com/tallystick/tallystick/internal/service/billing"
 	"github.com/tallystick/tallystick/internal/service/gate"
 	"github.com/tallystick/tallystick/internal/service/registry"
+	"github.com/tallystick/tallystick/internal/store"
 	"github.com/tallystick/tallystick/internal/store/engine"
 )
 
@@ -37,7 +38,7 @@ type ServerOptions struct {
 type Server struct {
 	settings    Settings
 	log         *slog.Logger
-	store       *engine.Engine
+	store       store.Store
 	api         *httpapi.Server
 	operatorKey string
 	servers     []*http.Server
@@ -98,14 +99,11 @@ func (s *Server) open(ctx context.Context, fatal func(error)) error {
 	m := newMetrics()
 	began := time.Now()
 	var err error
-	s.store, err = engine.Open(engine.Options{
-		Dir: s.settings.Data, Fatal: fatal, Metrics: m.registry, Progress: s.replayed(began),
-		SegmentBytes: s.settings.Engine.SegmentBytes, CheckpointBytes: s.settings.Engine.CheckpointBytes, IndexEntries: s.settings.Engine.IndexEntries,
-	})
+	s.store, err = openStore(ctx, &s.settings, engine.Options{Fatal: fatal, Metrics: m.registry, Progress: s.replayed(began)})
 	if err != nil {
 		return err
 	}
-	s.log.Info("store open", "data", s.settings.Data, "took", time.Since(began).Round(time.Millisecond))
+	s.log.Info("store open", "store", shownStore(&s.settings), "took", time.Since(began).Round(time.Millisecond))
 	keys := registry.New(s.store, rand.Reader)
 	if s.settings.RootKey == "" {
 		// Once begun this is not given up: a key that was made and never shown would be lost.

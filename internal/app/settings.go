@@ -23,14 +23,16 @@ type Settings struct {
 	Data string `yaml:"data"`
 	// Listen is the address of the API. Port 0 takes a free one. Default "127.0.0.1:8080".
 	Listen string `yaml:"listen"`
-	// Store is where the ledger is kept: "embedded". Default "embedded".
+	// Store is where the ledger is kept: "embedded", or the URL of a PostgreSQL database, postgres://user@host/database. Default
+	// "embedded".
 	Store string `yaml:"store"`
 	// MetricsListen is an address of its own for /metrics, without a key. Default "": only the API serves it, to the operator.
-	MetricsListen string        `yaml:"metrics_listen"`
-	Log           LogSettings   `yaml:"log"`
-	Drain         DrainSettings `yaml:"drain"`
-	HTTP          HTTPSettings  `yaml:"http"`
-	Engine        EngineSetting `yaml:"engine"`
+	MetricsListen string          `yaml:"metrics_listen"`
+	Log           LogSettings     `yaml:"log"`
+	Drain         DrainSettings   `yaml:"drain"`
+	HTTP          HTTPSettings    `yaml:"http"`
+	Engine        EngineSetting   `yaml:"engine"`
+	Postgres      DatabaseSetting `yaml:"postgres"`
 
 	// RootKey is the operator's key, from TALLYSTICK_ROOT_KEY: a secret has no place in a file of settings. Default "": the
 	// first start makes one.
@@ -78,6 +80,20 @@ type EngineSetting struct {
 	IndexEntries int `yaml:"index_entries"`
 }
 
+// DatabaseSetting says how a PostgreSQL store is used.
+type DatabaseSetting struct {
+	// MaxConns bounds this node's connections. Default 0: 8, or four for each core if that is more.
+	MaxConns int `yaml:"max_conns"`
+	// StatementTimeout bounds one statement. Default 30s.
+	StatementTimeout time.Duration `yaml:"statement_timeout"`
+	// LockTimeout bounds the wait for a tenant's head, which another node holds for one commit. Default 10s.
+	LockTimeout time.Duration `yaml:"lock_timeout"`
+	// ConnectTimeout bounds the making of a connection. Default 5s.
+	ConnectTimeout time.Duration `yaml:"connect_timeout"`
+	// SkipMigrations leaves the schema to `tallystick migrate`. Default false: a start brings it up to date.
+	SkipMigrations bool `yaml:"skip_migrations"`
+}
+
 // rootKeyVariable holds the operator's key.
 const rootKeyVariable = "TALLYSTICK_ROOT_KEY"
 
@@ -92,14 +108,15 @@ var exampleSettings []byte
 
 func defaultSettings() Settings {
 	return Settings{
-		Data: "./data", Listen: "127.0.0.1:8080", Store: "embedded",
+		Data: "./data", Listen: "127.0.0.1:8080", Store: embedded,
 		Log:   LogSettings{Format: "text", Level: "info"},
 		Drain: DrainSettings{Timeout: 30 * time.Second},
 		HTTP: HTTPSettings{
 			BodyBudget: httpapi.DefaultBodyBudget, ReadHeaderTimeout: httpapi.DefaultReadHeaderTimeout, ReadTimeout: httpapi.DefaultReadTimeout,
 			WriteTimeout: httpapi.DefaultWriteTimeout, IdleTimeout: httpapi.DefaultIdleTimeout,
 		},
-		Engine: EngineSetting{SegmentBytes: 64 << 20, CheckpointBytes: 64 << 20, IndexEntries: 1 << 20},
+		Engine:   EngineSetting{SegmentBytes: 64 << 20, CheckpointBytes: 64 << 20, IndexEntries: 1 << 20},
+		Postgres: DatabaseSetting{StatementTimeout: 30 * time.Second, LockTimeout: 10 * time.Second, ConnectTimeout: 5 * time.Second},
 	}
 }
 
@@ -140,8 +157,8 @@ func (s *Settings) decode(b []byte) error {
 
 // check says what is wrong with the settings.
 func (s *Settings) check() error {
-	if s.Store != "embedded" {
-		return fmt.Errorf(`store: %q is not known: this build keeps the ledger in "embedded"`, s.Store)
+	if s.Store != embedded && !isDatabase(s.Store) {
+		return errors.New(`store: neither "embedded" nor the URL of a PostgreSQL database, postgres://user@host/database`)
 	}
 	if s.Data == "" {
 		return errors.New("data: name a directory")
@@ -170,6 +187,8 @@ func (s *Settings) check() error {
 	}{
 		{"drain.timeout", s.Drain.Timeout}, {"http.read_header_timeout", s.HTTP.ReadHeaderTimeout}, {"http.read_timeout", s.HTTP.ReadTimeout},
 		{"http.write_timeout", s.HTTP.WriteTimeout}, {"http.idle_timeout", s.HTTP.IdleTimeout},
+		{"postgres.statement_timeout", s.Postgres.StatementTimeout}, {"postgres.lock_timeout", s.Postgres.LockTimeout},
+		{"postgres.connect_timeout", s.Postgres.ConnectTimeout},
 	} {
 		if d.value <= 0 {
 			return fmt.Errorf("%s: must be more than 0, for example 30s", d.name)
@@ -178,6 +197,7 @@ func (s *Settings) check() error {
 	return errors.Join(
 		within("http.body_budget", s.HTTP.BodyBudget, minBodyBudget, 1<<50), within("engine.segment_bytes", int64(s.Engine.SegmentBytes), 1<<20, 1<<30),
 		within("engine.checkpoint_bytes", s.Engine.CheckpointBytes, 64<<10, 1<<50), within("engine.index_entries", int64(s.Engine.IndexEntries), 1<<10, 1<<25),
+		within("postgres.max_conns", int64(s.Postgres.MaxConns), 0, 10_000),
 		checkRootKey(s.RootKey))
 }
 

@@ -22,7 +22,7 @@ func TestTheExampleIsTheDefaults(t *testing.T) {
 
 func TestSettingsAreChecked(t *testing.T) {
 	for name, bend := range map[string]func(*Settings){
-		"store":             func(s *Settings) { s.Store = "postgres://db" },
+		"store":             func(s *Settings) { s.Store = "mysql://here" },
 		"data":              func(s *Settings) { s.Data = "" },
 		"listen":            func(s *Settings) { s.Listen = "8080" },
 		"metrics listen":    func(s *Settings) { s.MetricsListen = "x" },

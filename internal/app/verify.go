@@ -12,32 +12,45 @@ import (
 
 	"github.com/tallystick/tallystick/internal/heap"
 	"github.com/tallystick/tallystick/internal/service/verify"
+	"github.com/tallystick/tallystick/internal/store"
 	"github.com/tallystick/tallystick/internal/store/engine"
+	"github.com/tallystick/tallystick/internal/store/postgres"
 )
 
 func newVerifyCommand() *cobra.Command {
-	var data string
+	var data, url string
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "verify",
 		Short: "Prove that the ledger and everything derived from it agree",
-		Long: `Reads every file of a store that no server has open, checks every checksum and every
-key, recomputes every counter and the chain of hashes from the ledger's rows, and
-lists what differs. Exit code 1 means that something does, or could not be read.`,
+		Long: `Reads every file of an embedded store that no server has open, or every row of a
+database, checks every checksum and every key, recomputes every counter and the chain of
+hashes from the ledger's rows, and lists what differs. Exit code 1 means that something
+does, or could not be read. Stop what writes to a database first: a ledger that grows
+meanwhile differs from itself.`,
 		Example: `  tallystick verify --data ./data
+  tallystick verify --store postgres://tallystick@db.internal/ledger
   tallystick verify --data ./data --json`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
+			heap.Tune()
+			p := progressFor(c, asJSON)
+			if isDatabase(url) {
+				report, err := verifyDatabase(c.Context(), url, p)
+				return showReport(c.OutOrStdout(), report, err, asJSON)
+			}
+			if url != embedded {
+				return wrongUse("--store is embedded, with --data, or postgres://…")
+			}
 			if err := mustHoldStore(data); err != nil {
 				return err
 			}
-			heap.Tune()
-			p := progressFor(c, asJSON)
 			report, err := verifyData(c.Context(), engine.Options{Dir: data, Fatal: exitOn(c.ErrOrStderr())}, p)
 			return showReport(c.OutOrStdout(), report, err, asJSON)
 		},
 	}
 	c.Flags().StringVar(&data, "data", "./data", "directory of the embedded store")
+	c.Flags().StringVar(&url, "store", embedded, "where the ledger is kept: embedded, or postgres://…")
 	c.Flags().BoolVar(&asJSON, "json", false, "print the report as JSON, without progress")
 	return c
 }
@@ -84,10 +97,24 @@ func verifyData(ctx context.Context, o engine.Options, bar func(string) *progres
 	if err != nil {
 		return report, err
 	}
+	return recount(ctx, e, bar)
+}
+
+// verifyDatabase examines the books of a database; its files are the database's own business.
+func verifyDatabase(ctx context.Context, url string, bar func(string) *progressBar) (report verify.Report, err error) {
+	s, err := postgres.Open(ctx, postgres.Options{URL: url, SkipMigrations: true})
+	if err != nil {
+		return report, err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	return recount(ctx, s, bar)
+}
+
+// recount examines the books through the port.
+func recount(ctx context.Context, s store.Store, bar func(string) *progressBar) (verify.Report, error) {
 	books := bar("recounting")
-	report, err = verify.Run(ctx, e, verify.Options{Progress: books.set})
-	books.end()
-	return report, err
+	defer books.end()
+	return verify.Run(ctx, s, verify.Options{Progress: books.set})
 }
 
 // The report as a program reads it.

@@ -107,7 +107,7 @@ func (s *Server) unprivileged() error {
 func (s *Server) data() string { return filepath.Join(s.dir, "data") }
 
 func (s *Server) run(name string, args ...string) error {
-	cmd := exec.Command(filepath.Join(s.bin, name), args...)
+	cmd := exec.CommandContext(context.Background(), filepath.Join(s.bin, name), args...)
 	cmd.Dir, cmd.SysProcAttr = s.dir, s.attr
 	cmd.Env = append(os.Environ(), "HOME="+s.dir, "TZ=UTC")
 	// A file, not a pipe: the server inherits it and would keep a pipe open.
@@ -115,7 +115,7 @@ func (s *Server) run(name string, args ...string) error {
 	if err != nil {
 		return err
 	}
-	defer out.Close()
+	defer func() { _ = out.Close() }()
 	cmd.Stdout, cmd.Stderr = out, out
 	if err := cmd.Run(); err != nil {
 		said, _ := os.ReadFile(out.Name())
@@ -174,7 +174,7 @@ func Exec(url string, statements ...string) error {
 	if err != nil {
 		return err
 	}
-	defer conn.Close(ctx)
+	defer func() { _ = conn.Close(ctx) }()
 	for _, statement := range statements {
 		if _, err := conn.Exec(ctx, statement); err != nil {
 			return fmt.Errorf("%s: %w", statement, err)

@@ -139,7 +139,7 @@ func TestAddAtTheEdges(t *testing.T) {
 
 // Random pairs seldom share their upper word, so the order within one is
 // walked through here, across every sign bit.
-func TestCmpOrdersNeighbours(t *testing.T) {
+func TestCmpOrdersNeighbors(t *testing.T) {
 	top := largest(t)
 	ascending := []Amount{
 		top.Neg(), {-2, 0}, {-2, 1<<63 - 1}, {-2, 1 << 63}, {-1, 0}, {-1, 1<<64 - 1},

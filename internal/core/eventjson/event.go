@@ -1,6 +1,8 @@
 package eventjson
 
 import (
+	"errors"
+
 	"github.com/tallystick/tallystick/internal/core/amount"
 	"github.com/tallystick/tallystick/internal/core/properties"
 	"github.com/tallystick/tallystick/internal/core/usage"
@@ -106,7 +108,7 @@ func (d *decoder) field(ev *usage.Event, f field) bool {
 	}
 }
 
-// unknown refuses the event for a field that it does not have: a misspelt quantity must not bill 1.
+// unknown refuses the event for a field that it does not have: a misspelled quantity must not bill 1.
 func (d *decoder) unknown(ev *usage.Event, text string, at int) bool {
 	if d.outermost && text == batchMember {
 		return d.fail(at, "an object with the member events must have no other member")
@@ -155,7 +157,7 @@ func (d *decoder) quantityField(ev *usage.Event) bool {
 		ev.Given |= usage.GivenQuantity
 		return true
 	}
-	if err == amount.ErrPrecision {
+	if errors.Is(err, amount.ErrPrecision) {
 		text, err = unrounded(text)
 	}
 	if err != nil {

@@ -75,7 +75,9 @@ func branch(tokens *json.Decoder, depth int) (node, bool) {
 			}
 			n.children = append(n.children, child)
 		}
-		tokens.Token()
+		if _, err := tokens.Token(); err != nil {
+			return n, false
+		}
 	}
 	return n, true
 }

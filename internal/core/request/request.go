@@ -16,14 +16,14 @@ const (
 	MaxKeyFacts = 240
 )
 
-// ParseKey reads the header: a bare token or a quoted string of 1 to max visible ASCII characters.
-func ParseKey(header string, max int) (string, *problem.Error) {
+// ParseKey reads the header: a bare token or a quoted string of 1 to limit visible ASCII characters.
+func ParseKey(header string, limit int) (string, *problem.Error) {
 	key := strings.Trim(header, " \t")
 	if len(key) >= 2 && key[0] == '"' && key[len(key)-1] == '"' {
 		key = key[1 : len(key)-1]
 	}
-	if key == "" || len(key) > max {
-		return "", problem.New(problem.Malformed, "Idempotency-Key must have 1 to %d characters", max)
+	if key == "" || len(key) > limit {
+		return "", problem.New(problem.Malformed, "Idempotency-Key must have 1 to %d characters", limit)
 	}
 	for i := 0; i < len(key); i++ {
 		if key[i] <= ' ' || key[i] > '~' || key[i] == '"' || key[i] == '\\' {

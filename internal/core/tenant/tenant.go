@@ -61,13 +61,13 @@ func (t *Tenant) CheckDetails() *problem.Error {
 	return nil
 }
 
-// CheckID accepts 1 to max letters, digits, '_', '-' and '.', starting with a letter or digit: safe in a path, a file and a key.
-func CheckID(path, id string, max int) *problem.Error {
+// CheckID accepts 1 to limit letters, digits, '_', '-' and '.', starting with a letter or digit: safe in a path, a file and a key.
+func CheckID(path, id string, limit int) *problem.Error {
 	if id == "" {
 		return problem.At(path, "required")
 	}
-	if len(id) > max {
-		return problem.At(path, "at most %d characters", max)
+	if len(id) > limit {
+		return problem.At(path, "at most %d characters", limit)
 	}
 	for i := 0; i < len(id); i++ {
 		c := id[i]
@@ -80,10 +80,10 @@ func CheckID(path, id string, max int) *problem.Error {
 	return nil
 }
 
-// CheckName accepts up to max bytes of UTF-8 without NUL, which SQL text cannot hold.
-func CheckName(path, name string, max int) *problem.Error {
-	if len(name) > max || !utf8.ValidString(name) || strings.IndexByte(name, 0) >= 0 {
-		return problem.At(path, "at most %d bytes of UTF-8 without NUL", max)
+// CheckName accepts up to limit bytes of UTF-8 without NUL, which SQL text cannot hold.
+func CheckName(path, name string, limit int) *problem.Error {
+	if len(name) > limit || !utf8.ValidString(name) || strings.IndexByte(name, 0) >= 0 {
+		return problem.At(path, "at most %d bytes of UTF-8 without NUL", limit)
 	}
 	return nil
 }

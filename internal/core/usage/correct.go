@@ -5,13 +5,12 @@ import (
 	"strings"
 
 	"github.com/tallystick/tallystick/internal/core/amount"
-	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/meter"
 	"github.com/tallystick/tallystick/internal/core/problem"
 )
 
 // keepCorrection decides a correction: it takes from its target what it does not say, and shares its fate.
-func keepCorrection(st State, f *Fact, seq uint64, _ calendar.Micros, row *Row) *problem.Error {
+func keepCorrection(st State, f *Fact, seq uint64, row *Row) *problem.Error {
 	e := f.Event
 	target, err := st.Target(KeyOfID(e.Corrects))
 	if err != nil {

@@ -36,7 +36,7 @@ type State interface {
 	Corrected(target Key, meter uint32) (Corrected, error)
 	Correct(target Key, meter uint32, c Corrected)
 	// Member reports whether a generation of the counter's members has the member from an on-time row, and from any.
-	Member(id CounterID, generation uint32, member string) (onTime, any bool, err error)
+	Member(id CounterID, generation uint32, member string) (onTime, seen bool, err error)
 	AddMember(id CounterID, generation uint32, member string, onTime bool)
 	// Slice calls fn for every row below seq that the counter folded, in any order.
 	Slice(id CounterID, below uint64, fn func(*Row, *Outcome)) error
@@ -64,9 +64,9 @@ func Judge(st State, f *Fact, seq uint64, now calendar.Micros, row *Row) Verdict
 		return refused(f, p)
 	}
 	if f.Event.Corrects != "" {
-		p = keepCorrection(st, f, seq, now, row)
+		p = keepCorrection(st, f, seq, row)
 	} else {
-		p = keepFact(st, f, seq, now, row)
+		p = keepFact(st, f, now, row)
 	}
 	if p != nil {
 		return refused(f, p)
@@ -87,7 +87,7 @@ func repeated(f *Fact, known Known) Verdict {
 	return v
 }
 
-// unreadable refuses a fact that cannot be decided because history could not be read. Its neighbours are not harmed.
+// unreadable refuses a fact that cannot be decided because history could not be read. Its neighbors are not harmed.
 func unreadable(err error) *problem.Error {
 	return problem.Wrap(problem.Unavailable, err, "the ledger rows that this event depends on cannot be read now; it was not recorded")
 }
@@ -112,7 +112,7 @@ type touch struct {
 	seenOnTime, seen bool
 }
 
-func keepFact(st State, f *Fact, seq uint64, now calendar.Micros, row *Row) *problem.Error {
+func keepFact(st State, f *Fact, now calendar.Micros, row *Row) *problem.Error {
 	row.Event, row.Key, row.Outcomes = *f.Event, f.Key, row.Outcomes[:0]
 	row.Unrounded = ""
 	if !row.Has(GivenTime) {

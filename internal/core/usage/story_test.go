@@ -2,6 +2,7 @@ package usage_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -337,7 +338,7 @@ func setField(e *usage.Event, name, value string) (err error) {
 		e.Time, err = parseTime(value)
 	case "quantity":
 		e.Given |= usage.GivenQuantity
-		if e.Quantity, err = amount.Parse(value); err == amount.ErrPrecision {
+		if e.Quantity, err = amount.Parse(value); errors.Is(err, amount.ErrPrecision) {
 			e.Quantity, e.Unrounded, err = amount.Zero, value, nil
 		}
 	default:

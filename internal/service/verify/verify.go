@@ -63,7 +63,7 @@ func (r *Report) OK() bool { return r.Found == 0 }
 // proven; differences are no error.
 func Run(ctx context.Context, s store.Store, o Options) (Report, error) {
 	r := &run{ctx: ctx, store: s, progress: o.Progress}
-	ids, err := r.tenants()
+	ids, err := Tenants(ctx, s)
 	if err != nil {
 		return r.report, err
 	}
@@ -98,10 +98,10 @@ type run struct {
 	report      Report
 }
 
-// tenants lists all tenants, and the operator's own if the deployment has one.
-func (r *run) tenants() ([]string, error) {
+// Tenants lists every ledger of a store: the operator's own first, if the deployment has one.
+func Tenants(ctx context.Context, s store.Store) ([]string, error) {
 	var ids []string
-	err := r.store.View(r.ctx, tenant.Operator, func(store.View) error {
+	err := s.View(ctx, tenant.Operator, func(store.View) error {
 		ids = append(ids, tenant.Operator)
 		return nil
 	})
@@ -109,7 +109,7 @@ func (r *run) tenants() ([]string, error) {
 		return nil, fmt.Errorf("read the operator's ledger: %w", err)
 	}
 	for after := ""; ; {
-		page, err := r.store.Tenants(r.ctx, after, tenantsPage)
+		page, err := s.Tenants(ctx, after, tenantsPage)
 		if err != nil {
 			return nil, fmt.Errorf("list tenants: %w", err)
 		}

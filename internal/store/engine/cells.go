@@ -58,7 +58,9 @@ type cellSlot struct {
 
 const minSlots = 1024
 
-func newCells(max int) *cells { return &cells{slots: make([]cellSlot, minSlots), max: max, epoch: 1} }
+func newCells(limit int) *cells {
+	return &cells{slots: make([]cellSlot, minSlots), max: limit, epoch: 1}
+}
 
 // hashCustomer is the part of a cell's hash that can be computed before the month is known.
 func hashCustomer(customer string) uint64 { return xxh3.HashString(customer) }

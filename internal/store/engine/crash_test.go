@@ -15,6 +15,7 @@ import (
 	"github.com/zeebo/xxh3"
 
 	"github.com/tallystick/tallystick/internal/core/ledger"
+	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/store"
 	"github.com/tallystick/tallystick/internal/store/storetest"
@@ -212,7 +213,7 @@ func (l *lab) recover(p crashPoint) (out map[string]*recovered, err error) {
 // readBack checks a tenant's ledger and reads what the diary is held against. A tenant that is not there has nothing.
 func readBack(e *Engine, id string) (*recovered, error) {
 	r := &recovered{rows: map[string]uint64{}, chains: map[uint64][32]byte{}}
-	if _, err := e.book(id); err != nil {
+	if _, err := e.book(id); problem.Is(err, problem.NotFound) {
 		return r, nil
 	}
 	if err := objections(func(tb storetest.TB) { storetest.CheckLedger(tb, e, id) }); err != nil {

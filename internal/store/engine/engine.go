@@ -205,7 +205,7 @@ func (e *Engine) View(ctx context.Context, id string, fn func(store.View) error)
 }
 
 // Access implements store.Store.
-func (e *Engine) Access(ctx context.Context, id, keyID string) (tenant.Tenant, tenant.APIKey, error) {
+func (e *Engine) Access(_ context.Context, id, keyID string) (tenant.Tenant, tenant.APIKey, error) {
 	b, err := e.book(id)
 	if err != nil {
 		return tenant.Tenant{}, tenant.APIKey{}, err

@@ -118,10 +118,10 @@ func (s *faultStory) ended(err error) {
 	s.calls++
 }
 
-func (s *faultStory) failure() (error, int) {
+func (s *faultStory) failure() (calls int, fatal error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.fatal, s.calls
+	return s.calls, s.fatal
 }
 
 func (s *faultStory) tell() error {
@@ -134,7 +134,7 @@ func (s *faultStory) tell() error {
 			return errors.Join(err, e.Close())
 		}
 		closed := e.Close()
-		if failed, _ := s.failure(); closed != nil && failed == nil && !errors.Is(closed, s.disk.fault) {
+		if _, failed := s.failure(); closed != nil && failed == nil && !errors.Is(closed, s.disk.fault) {
 			return fmt.Errorf("close: %w", closed)
 		}
 	case !errors.Is(err, s.disk.fault):
@@ -200,7 +200,7 @@ func (s *faultStory) allowed(err error) error {
 
 // refuses checks that an engine that has ended refuses everything, and told so once.
 func (s *faultStory) refuses(e *Engine) error {
-	failed, calls := s.failure()
+	calls, failed := s.failure()
 	if failed == nil {
 		return nil
 	}
@@ -209,7 +209,7 @@ func (s *faultStory) refuses(e *Engine) error {
 	}
 	ctx := context.Background()
 	_, recorded := e.Record(ctx, store.Batch{Tenant: crashTenants[0], Events: []usage.Event{storetest.Fact("x", "calls", "c", storetest.Ago(0), "1")}})
-	updated := e.Update(ctx, crashTenants[0], func(tx store.Tx) error { return nil })
+	updated := e.Update(ctx, crashTenants[0], func(store.Tx) error { return nil })
 	viewed := e.View(ctx, crashTenants[0], func(store.View) error { return nil })
 	for i, err := range []error{recorded, updated, viewed, e.Ready(ctx)} {
 		if !problem.Is(err, problem.Unavailable) {

@@ -26,24 +26,14 @@ type group struct {
 
 func newGroup() *group { return &group{done: make(chan struct{})} }
 
-func (g *group) isDurable() bool {
-	select {
-	case <-g.done:
-		return true
-	default:
-		return false
-	}
-}
-
 // sectionBuild is a tenant's section in the making. Its rows keep their addresses until it is released.
 type sectionBuild struct {
 	section
-	book    *book
-	config  *config // after the section
-	chunks  [][]usage.Row
-	used    int // rows handed out of chunks
-	place   state.Section
-	changed bool // has changes, so the config is to be published
+	book   *book
+	config *config // after the section
+	chunks [][]usage.Row
+	used   int // rows handed out of chunks
+	place  state.Section
 }
 
 const chunkRows = 256

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tallystick/tallystick/internal/core/calendar"
@@ -29,36 +30,35 @@ var durable = []string{"fsync=on", "full_page_writes=on", "max_wal_size=4GB", "s
 
 const benchCustomers = 500
 
-// stream makes events that no other stream makes.
+// stream makes events that no other stream makes, one in twenty of them for the second time.
 type stream struct {
 	random *rand.Rand
 	name   uint64
 	n      int
-	last   []string
+	now    calendar.Micros
 }
 
 func newStream() *stream {
-	seed := rand.Uint64()
-	return &stream{random: rand.New(rand.NewPCG(seed, 0)), name: seed}
+	name := rand.Uint64()
+	return &stream{random: rand.New(rand.NewPCG(name, 0)), name: name, now: calendar.FromTime(time.Now())}
 }
 
 func (s *stream) events(n int) []usage.Event {
 	out := make([]usage.Event, n)
-	now := calendar.FromTime(time.Now())
 	for i := range out {
 		s.n++
-		id := fmt.Sprintf("evt_%016x_%08d", s.name, s.n)
-		if len(s.last) > 0 && s.n%20 == 0 {
-			id = s.last[s.random.IntN(len(s.last))]
-		} else if s.n%100 == 1 {
-			s.last = append(s.last, id)
+		out[i] = s.event(s.n)
+		if s.n%20 == 0 {
+			out[i] = s.event(1 + s.random.IntN(s.n))
 		}
-		e := storetest.Fact(id, "calls", fmt.Sprint("customer-", s.random.IntN(benchCustomers)), now-now%3_600_000_000, "1")
-		e.Time -= calendar.Micros(len(id)) // the same for the same id
-		e.Customer = fmt.Sprint("customer-", len(id)*int(id[len(id)-1])%benchCustomers+int(id[len(id)-2])%benchCustomers)
-		out[i] = e
 	}
 	return out
+}
+
+// event is the event of that number, always the same.
+func (s *stream) event(n int) usage.Event {
+	at := s.now.Add(-time.Duration(n%3600) * time.Millisecond)
+	return storetest.Fact(fmt.Sprintf("evt_%016x_%08d", s.name, n), "calls", fmt.Sprint("customer-", n*31%benchCustomers), at, "1")
 }
 
 // submit has so many submitters deliver b.N events in batches, and reports the rate.
@@ -86,12 +86,16 @@ func submit(b *testing.B, submitters, batch int, deliver func([]usage.Event) err
 }
 
 func BenchmarkBatches(b *testing.B) {
-	b.Run("store", func(b *testing.B) { submit(b, 16, 1000, storeOn(b)) })
+	b.Run("store", func(b *testing.B) {
+		url := benchURL(b)
+		submit(b, 16, 1000, storeOn(b, url))
+		b.ReportMetric(bytesPerRow(b, url), "bytes/event")
+	})
 	b.Run("handwritten", func(b *testing.B) { submit(b, 16, 1000, coalescedOn(b, 2)) })
 }
 
 func BenchmarkSingles(b *testing.B) {
-	b.Run("store", func(b *testing.B) { submit(b, 64, 1, storeOn(b)) })
+	b.Run("store", func(b *testing.B) { submit(b, 64, 1, storeOn(b, benchURL(b))) })
 	b.Run("one-transaction-per-event", func(b *testing.B) { submit(b, 64, 1, handwritten(b, 64).insert) })
 }
 
@@ -104,8 +108,23 @@ func benchURL(b *testing.B) string {
 	return url
 }
 
-func storeOn(b *testing.B) func([]usage.Event) error {
-	s := mustOpen(b, Options{URL: benchURL(b)})
+// bytesPerRow is what a usage row takes, with its indexes.
+func bytesPerRow(b *testing.B, url string) (bytes float64) {
+	ctx := context.Background()
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = conn.Close(ctx) }()
+	const query = "SELECT pg_total_relation_size('tallystick.usage_events')::float8 / count(*) FROM tallystick.usage_events"
+	if err := conn.QueryRow(ctx, query).Scan(&bytes); err != nil {
+		b.Fatal(err)
+	}
+	return bytes
+}
+
+func storeOn(b *testing.B, url string) func([]usage.Event) error {
+	s := mustOpen(b, Options{URL: url})
 	b.Cleanup(func() { mustClose(b, s) })
 	if err := storetest.Create(s, "acme", storetest.NewMeter("calls", meter.Sum)); err != nil {
 		b.Fatal(err)

@@ -71,7 +71,7 @@ func (s *Store) again(ctx context.Context, fn func() error) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(pause + rand.N(pause)):
+		case <-time.After(pause + rand.N(pause)): //nolint:gosec // spreads attempts over time, guards nothing
 		}
 		pause *= 2
 	}

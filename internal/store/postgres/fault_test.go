@@ -236,7 +236,7 @@ func (c *cutter) up(client, server net.Conn, cut *atomic.Bool) {
 }
 
 func (c *cutter) down(client, server net.Conn, cut *atomic.Bool) {
-	defer client.Close()
+	defer func() { _ = client.Close() }()
 	buf, seen := make([]byte, 64<<10), []byte(nil)
 	for {
 		n, err := server.Read(buf)

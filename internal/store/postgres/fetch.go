@@ -154,11 +154,13 @@ func (h *history) correct(r *ledger.Row) error {
 	for i := range r.Event.Outcomes {
 		o := &r.Event.Outcomes[i]
 		k := factMeter{usage.KeyOfID(r.Event.Corrects), o.Meter}
-		c, fits := h.corrected[k], true
-		c.Times++
-		if c.All, fits = c.All.Add(o.Value); !fits {
+		c := h.corrected[k]
+		all, fits := c.All.Add(o.Value)
+		if !fits {
 			return fmt.Errorf("the corrections up to row %d overflow: %w", r.Seq, errDefect)
 		}
+		c.All = all
+		c.Times++
 		if o.Why == usage.OnTime {
 			c.TimesOnTime++
 			c.OnTime, _ = c.OnTime.Add(o.Value)

@@ -25,28 +25,29 @@ func empty(t storetest.TB, url string) {
 }
 
 // live plays random lives on the oracle and on this store. next ends the store and returns the one that takes over.
-func live(t *testing.T, next func(t *rapid.T, s *Store) store.Store) {
+func live(t *testing.T, next func(t *rapid.T, s store.Store, o Options) store.Store) {
 	url := migrated(t)
 	rapid.Check(t, func(t *rapid.T) {
 		empty(t, url)
 		clock := storetest.NewClock()
+		o := Options{URL: url, Now: clock.Now, MaxConns: few, SkipMigrations: true}
 		open := func() store.Store {
-			s, err := Open(context.Background(), Options{URL: url, Now: clock.Now, MaxConns: few, SkipMigrations: true})
+			s, err := Open(context.Background(), o)
 			if err != nil {
 				t.Fatalf("open: %v", err)
 			}
 			return s
 		}
 		storetest.Life(t, func() (oracle, subject store.Store) { return naive.New(naive.Options{Now: clock.Now}), open() },
-			func(s store.Store) store.Store { return next(t, s.(*Store)) }, clock)
+			func(s store.Store) store.Store { return next(t, s, o) }, clock)
 	})
 }
 
 // Given any life, when the node is replaced at any time, then the database alone shows what the oracle shows.
 func TestLifeWithRestarts(t *testing.T) {
-	live(t, func(t *rapid.T, s *Store) store.Store {
+	live(t, func(t *rapid.T, s store.Store, o Options) store.Store {
 		mustClose(t, s)
-		next, err := Open(context.Background(), s.options)
+		next, err := Open(context.Background(), o)
 		if err != nil {
 			t.Fatalf("open: %v", err)
 		}

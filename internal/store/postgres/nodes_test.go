@@ -125,7 +125,7 @@ func TestTwoNodesCountOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Some batches are larger than what is searched under the lock, so that searches and commits of both nodes interleave.
-	const facts, size, submitters = 6000, 600, 6
+	const facts, size, submitters = 3000, 600, 6
 	y := newTally()
 	var wg sync.WaitGroup
 	for i := range submitters {

@@ -79,10 +79,13 @@ func TestConformance(t *testing.T) {
 		Open: func(t *testing.T, now func() time.Time) store.Store {
 			return mustOpen(t, Options{URL: migrated(t), Now: now, MaxConns: few, SkipMigrations: true})
 		},
-		Reopen: func(t *testing.T, s store.Store, now func() time.Time) store.Store {
-			o := s.(*Store).options
+		Reopen: func(t *testing.T, s store.Store, _ func() time.Time) store.Store {
+			before, ok := s.(*Store)
+			if !ok {
+				t.Fatalf("a store of type %T came back", s)
+			}
 			mustClose(t, s)
-			return mustOpen(t, o)
+			return mustOpen(t, before.options)
 		},
 	})
 }

@@ -46,17 +46,17 @@ func (x *tx) Append(c ledger.Change) (uint64, error) {
 
 // Update implements store.Store.
 func (s *Store) Update(ctx context.Context, tenantID string, fn func(store.Tx) error) error {
-	return s.writing(ctx, tenantID, func(ctx context.Context, l *lane, c *session, h *head, cfg *config) error {
+	var own error // of fn: it comes back as it is
+	err := s.writing(ctx, tenantID, func(ctx context.Context, l *lane, c *session, h *head, cfg *config) error {
 		x := &tx{manual: map[usage.CounterID]amount.Amount{}, undone: map[uint64]uint64{}}
 		x.view = view{s: s, ctx: ctx, c: c, tenantID: tenantID, config: cfg, head: h.Head, now: h.now, base: h.Seq, tx: x}
-		if err := fn(x); err != nil {
-			if x.fault != nil {
-				return x.fault
-			}
-			return &final{err}
-		}
+		own = fn(x)
 		if x.fault != nil {
+			own = nil // its reads failed; it may run again
 			return x.fault
+		}
+		if own != nil {
+			return nil //nolint:nilerr // nothing is committed, and own is returned in the end
 		}
 		if x.config.tenant == nil {
 			return errNoTenant(tenantID)
@@ -72,10 +72,11 @@ func (s *Store) Update(ctx context.Context, tenantID string, fn func(store.Tx) e
 		}
 		return s.append(ctx, l, c, past, h)
 	})
+	if own != nil {
+		return own
+	}
+	return err
 }
-
-// final is an error that the caller of Update made; it comes back as it is.
-type final struct{ error }
 
 // writing runs fn in a transaction that holds the tenant's turn and head, again if it failed in passing. A tenant that does
 // not exist yet gets a head, which goes with the transaction unless fn commits.
@@ -100,22 +101,13 @@ func (s *Store) writing(ctx context.Context, tenantID string, fn func(ctx contex
 	// A caller that goes away does not cut a commit in two: what has begun is ended, which the timeouts bound.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.options.StatementTimeout+s.options.LockTimeout)
 	defer cancel()
-	var own *final
-	err = s.again(ctx, func() error {
+	return s.again(ctx, func() error {
 		err := s.tryWriting(ctx, l, fn)
-		if f, ok := err.(*final); ok {
-			own = f
-			err = nil
-		}
 		if err != nil {
 			l.book.forget()
 		}
 		return err
 	})
-	if own != nil {
-		return own.error
-	}
-	return err
 }
 
 func (s *Store) tryWriting(ctx context.Context, l *lane, fn func(ctx context.Context, l *lane, c *session, h *head, cfg *config) error) error {

@@ -225,3 +225,29 @@ func TestAStrangerCannotServe(t *testing.T) {
 	}
 	mustClose(t, mustOpen(t, o)) // a member serves, without any right of its own
 }
+
+// Given an owner of the database who is no superuser, as a managed database has, when a store opens as that user, then it migrates and
+// serves, and the walls hold for the owner too.
+func TestAnOwnerWithoutPrivilegesServes(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Private(t)
+	if err := server.Exec("postgres", "CREATE ROLE owner LOGIN CREATEROLE", "CREATE DATABASE owned OWNER owner"); err != nil {
+		t.Fatal(err)
+	}
+	url := strings.Replace(server.URL("owned"), "postgres@", "owner@", 1)
+	s := mustOpen(t, Options{URL: url})
+	defer mustClose(t, s)
+	if err := storetest.Create(s, "acme", storetest.NewMeter("calls", meter.Sum)); err != nil {
+		t.Fatal(err)
+	}
+	vs, err := s.Record(context.Background(), store.Batch{Tenant: "acme", Events: []usage.Event{storetest.Untimed(numbered(1))}})
+	if err != nil || vs[0].Status != usage.Accepted {
+		t.Fatalf("record: %v, %v", vs, err)
+	}
+	storetest.CheckLedger(t, s, "acme")
+	for _, name := range tables[1:] { // the first is the directory's, of which the owner is a member too
+		if n := count(t, as(t, server.URL("owned"), "owner", "other"), "SELECT count(*) FROM "+name); n != 0 {
+			t.Errorf("the owner sees %d rows of %s that belong to another tenant", n, name)
+		}
+	}
+}

@@ -24,7 +24,7 @@ func TestAmountsTravelExactly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close(ctx)
+	defer func() { _ = conn.Close(ctx) }()
 	check := func(t interface{ Fatalf(string, ...any) }, text string) {
 		v, err := amount.Parse(text)
 		if err != nil {

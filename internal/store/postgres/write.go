@@ -40,7 +40,7 @@ type writer struct {
 	onTime        array
 }
 
-var writers = sync.Pool{New: func() any { return &writer{} }}
+var writers sync.Pool // of *writer
 
 // flow is the way of an addition to the server. Rows are sent while those that follow are still being judged, so that the server
 // works at the same time; nothing counts before the commit.
@@ -57,7 +57,11 @@ type flow struct {
 const chunk = 1000
 
 func (s *Store) flow(ctx context.Context, c *session) *flow {
-	return &flow{s: s, ctx: ctx, c: c, w: writers.Get().(*writer)}
+	w, ok := writers.Get().(*writer)
+	if !ok {
+		w = &writer{}
+	}
+	return &flow{s: s, ctx: ctx, c: c, w: w}
 }
 
 func (f *flow) round() *round {

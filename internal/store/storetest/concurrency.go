@@ -190,7 +190,7 @@ var concurrencyCases = []Case{
 	}},
 }
 
-// recordPair submits two facts of one unit each and wants neighbouring numbers.
+// recordPair submits two facts of one unit each and wants neighboring numbers.
 func recordPair(w *world, id, name string) {
 	vs, err := w.s.Record(context.Background(), store.Batch{Tenant: id, Events: []usage.Event{
 		Fact(name+"a", "calls", "c", Ago(0), "1"), Fact(name+"b", "calls", "c", Ago(0), "1")}})

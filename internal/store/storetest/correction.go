@@ -74,9 +74,9 @@ var correctionCases = []Case{
 				w.says(acme, "accepted", OfMeter(Correction(fmt.Sprint("fix", n, "-", i), target, q), slug))
 			}
 		}
-		check := func(sum, count, min, max, last, unique, avg string) {
+		check := func(sum, count, lowest, highest, last, unique, avg string) {
 			w.Helper()
-			for i, want := range []string{sum, count, min, max, last, unique, avg} {
+			for i, want := range []string{sum, count, lowest, highest, last, unique, avg} {
 				slug := mixMeters()[i].Slug
 				w.totals(acme, slug, "c", want+" on time "+want)
 				if c := w.counter(acme, slug, "c"); c.Watermark != Ago(0) {

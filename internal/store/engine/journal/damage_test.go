@@ -84,7 +84,7 @@ func TestBadRecordBeforeAValidOneIsDamage(t *testing.T) {
 		for offset := starts[i].Offset; offset < starts[i+1].Offset; offset++ {
 			segment[offset] ^= 0x10
 			_, _, err := reopen(fs, Position{})
-			if d := wantDamage(t, err); d.Offset != starts[i].Offset || d.Segment != 1 {
+			if d := damageOf(t, err); d.Offset != starts[i].Offset || d.Segment != 1 {
 				t.Fatalf("byte %d of record %d: reported at %d:%d", offset, i, d.Segment, d.Offset)
 			}
 			segment[offset] ^= 0x10

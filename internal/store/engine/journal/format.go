@@ -67,7 +67,7 @@ type segmentHeader struct {
 	previousEnd uint32 // where the last record of the previous segment ends; 0 in the first segment
 }
 
-// Magic, version and check keep their places in every version to come, so that a newer segment is recognised as one and not
+// Magic, version and check keep their places in every version to come, so that a newer segment is recognized as one and not
 // taken for damage.
 func (h segmentHeader) encode() [headerBytes]byte {
 	var b [headerBytes]byte

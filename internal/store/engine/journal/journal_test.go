@@ -139,7 +139,12 @@ func settled(j *Journal) {
 	}
 }
 
-func wantDamage(t testing.TB, err error) *Damage {
+func wantDamage(t testing.TB, err error) {
+	t.Helper()
+	_ = damageOf(t, err)
+}
+
+func damageOf(t testing.TB, err error) *Damage {
 	t.Helper()
 	var d *Damage
 	if !errors.As(err, &d) {

@@ -134,7 +134,7 @@ func (j *Journal) readSegmentHeader(number uint32) (h segmentHeader, spare bool,
 	if err != nil {
 		return h, false, fmt.Errorf("open segment: %w", err)
 	}
-	defer file.Close()
+	defer func() { _ = file.Close() }() // was only read
 	info, err := file.Stat()
 	if err != nil {
 		return h, false, fmt.Errorf("stat segment: %w", err)

@@ -22,12 +22,12 @@ func (c *cursor) advance() (bool, error) {
 	if c.left == 0 {
 		return false, nil
 	}
-	switch {
-	case c.inBlk == 0: // before the first entry
+	switch c.inBlk {
+	case 0: // before the first entry
 		if err := c.load(); err != nil {
 			return false, err
 		}
-	case c.inBlk == blockKeys:
+	case blockKeys:
 		c.at += blockBytes - (blockKeys-1)*entryBytes
 		c.inBlk = 0
 		if c.at == len(c.buf) {

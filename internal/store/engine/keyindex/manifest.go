@@ -135,7 +135,7 @@ func readManifest(fs vfs.FS, name string) (manifest, error) {
 	if err != nil {
 		return manifest{}, fmt.Errorf("open key index manifest: %w", err)
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }() // was only read
 	b, err := io.ReadAll(io.LimitReader(f, maxManifest+1))
 	if err != nil {
 		return manifest{}, fmt.Errorf("read key index manifest: %w", err)

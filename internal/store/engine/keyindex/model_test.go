@@ -26,7 +26,7 @@ type heldProbe struct {
 	at   Epoch
 }
 
-// modelHash draws from few enough values that hits, shared halves and neighbours occur.
+// modelHash draws from few enough values that hits, shared halves and neighbors occur.
 var modelHash = rapid.Custom(func(t *rapid.T) Hash {
 	hi := rapid.Uint64Range(0, 40).Draw(t, "hi")
 	if rapid.Bool().Draw(t, "spread") {

@@ -45,7 +45,7 @@ func load(o Options) (manifest, []*run, error) {
 		r, err := openRun(o.FS, name, meta, man.StoreID, man.Partitions)
 		if err != nil {
 			for _, r := range runs {
-				r.file.Close()
+				_ = r.file.Close() // was only read, and err says why
 			}
 			return manifest{}, nil, err
 		}

@@ -139,7 +139,7 @@ func openRun(fs vfs.FS, name string, want runMeta, storeID [16]byte, partitions 
 	}
 	r, err := loadRun(f, name, want, storeID, partitions)
 	if err != nil {
-		f.Close()
+		_ = f.Close() // was only read, and err says why
 		return nil, err
 	}
 	return r, nil
@@ -221,7 +221,7 @@ func readSection(f vfs.File, name string, at, n int64) ([]byte, error) {
 // readFailure tells a file that is too short, which is damage, from a disk that
 // does not answer, which may pass.
 func readFailure(name string, at int64, err error) error {
-	if err == nil || err == io.EOF || err == io.ErrUnexpectedEOF {
+	if err == nil || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return &Damage{File: name, Offset: at, Reason: "file ends too early"}
 	}
 	return fmt.Errorf("read key index file %s at offset %d: %w", name, at, err)

@@ -58,7 +58,7 @@ func (x *Index) verifyRun(r *run) error {
 	if err != nil {
 		return err
 	}
-	defer again.file.Close()
+	defer func() { _ = again.file.Close() }() // was only read
 	if !slices.Equal(again.fence, r.fence) || !slices.Equal(again.filt, r.filt) {
 		return &Damage{File: r.name, Offset: r.filterOffset(), Reason: "filter or fence in memory is not the one on disk"}
 	}
@@ -84,7 +84,7 @@ func (x *Index) verifyRun(r *run) error {
 
 func verifyEntry(c *cursor, i uint64, last Hash, pshift uint) error {
 	r, h := c.r, c.hash
-	reason := ""
+	var reason string
 	switch p := uint32(h.Hi >> pshift); {
 	case i > 0 && !last.less(h):
 		reason = "key out of order"

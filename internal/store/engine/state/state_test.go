@@ -178,7 +178,7 @@ func TestEntriesAreReadAsWritten(t *testing.T) {
 	}
 }
 
-// Given tenants with neighbouring numbers, meters whose slugs begin like one another, and names with the highest bytes there
+// Given tenants with neighboring numbers, meters whose slugs begin like one another, and names with the highest bytes there
 // are, then a scan lists in order, starts where it is told, and never shows anything of another tenant.
 func TestScansStayWithTheirTenant(t *testing.T) {
 	tenants := []uint32{1, 2, 255, 256, math.MaxUint32 - 1, math.MaxUint32}

@@ -14,8 +14,13 @@ BEGIN
                 NULL;
             END;
         END IF;
-        IF NOT pg_has_role(CURRENT_USER, role, 'MEMBER') THEN
-            EXECUTE format('GRANT %I TO CURRENT_USER', role);
+        -- A superuser becomes any role. Others must be members; one that may not grant it has been made a member, or is refused at start.
+        IF NOT (SELECT rolsuper FROM pg_roles WHERE rolname = CURRENT_USER) THEN
+            BEGIN
+                EXECUTE format('GRANT %I TO CURRENT_USER', role);
+            EXCEPTION WHEN insufficient_privilege OR unique_violation THEN
+                NULL;
+            END;
         END IF;
     END LOOP;
 END

@@ -1,0 +1,50 @@
+package app
+
+import (
+	"context"
+	"net/url"
+	"strings"
+
+	"github.com/tallystick/tallystick/internal/store"
+	"github.com/tallystick/tallystick/internal/store/engine"
+	"github.com/tallystick/tallystick/internal/store/postgres"
+)
+
+// embedded names the store in the data directory.
+const embedded = "embedded"
+
+// isDatabase reports whether a store's name is the URL of a PostgreSQL database.
+func isDatabase(name string) bool {
+	return strings.HasPrefix(name, "postgres://") || strings.HasPrefix(name, "postgresql://")
+}
+
+// openStore opens the store that the settings name; o has what they do not say about an embedded one.
+func openStore(ctx context.Context, s *Settings, o engine.Options) (store.Store, error) {
+	if isDatabase(s.Store) {
+		p := s.Postgres
+		db, err := postgres.Open(ctx, postgres.Options{URL: s.Store, MaxConns: p.MaxConns, StatementTimeout: p.StatementTimeout,
+			LockTimeout: p.LockTimeout, ConnectTimeout: p.ConnectTimeout, SkipMigrations: p.SkipMigrations})
+		if err != nil {
+			return nil, err // not a nil pointer in an interface
+		}
+		return db, nil
+	}
+	o.Dir, o.SegmentBytes, o.CheckpointBytes, o.IndexEntries = s.Data, s.Engine.SegmentBytes, s.Engine.CheckpointBytes, s.Engine.IndexEntries
+	e, err := engine.Open(o)
+	if err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// shownStore names the store in a log, without a password.
+func shownStore(s *Settings) string {
+	if !isDatabase(s.Store) {
+		return s.Data
+	}
+	u, err := url.Parse(s.Store)
+	if err != nil {
+		return "postgres"
+	}
+	return "postgres://" + u.Host + u.Path
+}
