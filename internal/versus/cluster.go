@@ -41,7 +41,7 @@ var settings = []string{
 }
 
 // fleeting is for tests that prove behavior, not speed.
-var fleeting = []string{"fsync=off", "synchronous_commit=off", "full_page_writes=off", "shared_buffers=32MB"}
+var fleeting = []string{"fsync=off", "full_page_writes=off", "shared_buffers=32MB"}
 
 func startCluster(ctx context.Context, careless bool) (*cluster, error) {
 	bin, err := binaries()

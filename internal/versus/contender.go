@@ -17,6 +17,7 @@ const (
 	pgSetName       = "pg-set"
 	pgCoalescedName = "pg-coalesced"
 	pgPlainName     = "pg-coal-plain"
+	pgStoreName     = "pg-store"
 	engineName      = "engine"
 	engineHTTPName  = "engine-http"
 	bareName        = "http-bare"
@@ -40,6 +41,7 @@ func all() []contender {
 		{pgSetName, "PostgreSQL, one set-based transaction per request, counters per customer", true, false, openPgSet},
 		{pgCoalescedName, "PostgreSQL, set-based, coalesced across requests, counters per customer", true, false, openPgCoalesced},
 		{pgPlainName, "the same with no customer in rows and counters: less than a bill needs", true, false, openPgCoalescedPlain},
+		{pgStoreName, "Tallystick's PostgreSQL store, in process: all rules, chain and walls", true, false, openPgStore},
 		{engineName, "Tallystick's engine, in process", false, false, openEngine},
 		{engineHTTPName, "Tallystick over HTTP JSON", false, false, openEngineHTTP},
 		{bareName, "net/http that drops the body: no store, a limit", false, false, openBare},

@@ -56,6 +56,8 @@ func (r *Result) judge() {
 	r.judgeSmallHTTP(small)
 	r.judgeRates(large, engineName, pgCoalescedName, "engine in process, 1000 x 16", rates{800_000, 10, 1_200_000})
 	r.judgeRates(small, engineName, pgTxName, "engine in process, 1 x 64", rates{150_000, 20, 200_000})
+	r.judgeShare(large, pgStoreName, pgCoalescedName, "PostgreSQL store, batches of 1000, 16 submitters", 0.9, 1.2)
+	r.judgeShare(small, pgStoreName, pgTxName, "PostgreSQL store, single events, 64 submitters", 3, 0)
 	if r.Disk != nil {
 		r.Targets = append(r.Targets, diskTarget(r.Disk.JournalPerEvent+r.Disk.KeysPerEvent))
 	}
@@ -86,6 +88,20 @@ func (r *Result) judgeRates(c Cell, name, reference, what string, least rates) {
 		must += fmt.Sprintf(" and >= %.0fx", least.ratio)
 	}
 	r.Targets = append(r.Targets, newTarget(what, must, showRate(least.goal), bounds...))
+}
+
+// judgeShare holds one contender against another.
+func (r *Result) judgeShare(c Cell, name, reference, what string, must, goal float64) {
+	ratio, ok := r.ratio(c, name, reference)
+	if !ok {
+		return
+	}
+	aim := ""
+	if goal > 0 {
+		aim = fmt.Sprintf("%.1fx", goal)
+	}
+	r.Targets = append(r.Targets, newTarget(what, fmt.Sprintf(">= %.1fx %s", must, reference), aim,
+		bound{value: ratio, must: must, goal: goal, show: showRatio(reference)}))
 }
 
 func (r *Result) judgeSmallHTTP(c Cell) {
