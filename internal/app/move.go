@@ -64,12 +64,12 @@ A store is a directory of the embedded store, or postgres://…`,
 
 func moveAll(c *cobra.Command, from, to string, bar func(string) *progressBar) (moved move.Report, report verify.Report, err error) {
 	ctx := c.Context()
-	source, err := openEnd(c, ctx, from)
+	source, err := openEnd(ctx, c, from)
 	if err != nil {
 		return moved, report, fmt.Errorf("open the source: %w", err)
 	}
 	defer func() { err = errors.Join(err, source.Close()) }()
-	target, err := openEnd(c, ctx, to)
+	target, err := openEnd(ctx, c, to)
 	if err != nil {
 		return moved, report, fmt.Errorf("open the target: %w", err)
 	}
@@ -87,7 +87,7 @@ func moveAll(c *cobra.Command, from, to string, bar func(string) *progressBar) (
 }
 
 // openEnd opens one of the two stores of a move.
-func openEnd(c *cobra.Command, ctx context.Context, name string) (store.Store, error) {
+func openEnd(ctx context.Context, c *cobra.Command, name string) (store.Store, error) {
 	s := defaultSettings()
 	if isDatabase(name) {
 		s.Store = name

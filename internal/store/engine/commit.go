@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"runtime"
 	"time"
 
 	"github.com/tallystick/tallystick/internal/core/ledger"
@@ -44,10 +45,7 @@ func (e *Engine) decideLoop() {
 	defer close(e.toWrite)
 	g := newGroup()
 	for {
-		if w := e.nextFor(g); w != nil {
-			e.admit(g, w)
-			continue
-		}
+		e.admitWaiting(g)
 		if len(g.works) == 0 {
 			if e.queue.isClosed() && e.queue.waiting() == 0 {
 				return
@@ -58,12 +56,13 @@ func (e *Engine) decideLoop() {
 		if !e.groupFull(g) {
 			select {
 			case <-e.idle:
+				e.idle <- struct{}{} // deciding may need to drain
 			case <-e.queue.wake:
 				continue
 			}
-		} else {
-			<-e.idle
+			e.letRun(g)
 		}
+		<-e.idle
 		e.seal(g)
 		e.toWrite <- g
 		g = newGroup()
@@ -71,21 +70,47 @@ func (e *Engine) decideLoop() {
 	}
 }
 
+// letRun gives way once to callers that are ready to run and takes what they bring. On a busy machine they wait for a processor,
+// not for the disk; without this each would find a group just gone, and groups of two or three would keep the disk busy. On
+// an idle one nobody is ready and it returns at once: nothing ever lingers by the clock.
+func (e *Engine) letRun(g *group) {
+	for range yields {
+		runtime.Gosched()
+		if !e.admitWaiting(g) {
+			return
+		}
+	}
+}
+
+// yields bounds how often a group gives way.
+const yields = 4
+
 func (e *Engine) groupFull(g *group) bool {
 	return g.facts >= maxGroupFacts || g.bound >= e.maxGroup
 }
 
-func (e *Engine) nextFor(g *group) *work {
-	if e.groupFull(g) {
-		return nil
+// admitWaiting judges what waits into the group, as far as it fits. It reports whether there was anything.
+func (e *Engine) admitWaiting(g *group) bool {
+	start, some := time.Now(), false
+	for !e.groupFull(g) {
+		from := len(g.works)
+		g.works = e.queue.take(g.works, maxGroupFacts-g.facts, e.maxGroup-g.bound)
+		if len(g.works) == from {
+			break
+		}
+		for _, w := range g.works[from:] {
+			e.admit(g, w)
+		}
+		some = true
 	}
-	return e.queue.take()
+	if some {
+		e.metrics.decide.Observe(time.Since(start).Seconds())
+	}
+	return some
 }
 
 // admit judges one call's facts into the group, or refuses the call whole.
 func (e *Engine) admit(g *group, w *work) {
-	start := time.Now()
-	g.works = append(g.works, w)
 	g.facts += w.cost()
 	if err := e.canDecide(g, w.bound); err != nil {
 		w.err = err
@@ -102,7 +127,6 @@ func (e *Engine) admit(g *group, w *work) {
 		g.bound += w.bound
 		e.decideFacts(g, w)
 	}
-	e.metrics.decide.Observe(time.Since(start).Seconds())
 }
 
 // canDecide refuses before anything is judged when the group could not be written, or when what is derived falls too far behind.
@@ -149,9 +173,11 @@ func (e *Engine) decideFacts(g *group, w *work) {
 		}
 	}
 	s := g.sectionFor(e, b)
-	e.warmth += e.cells.warm(w.facts)
-	for i := range w.facts {
-		e.warmth += e.index.Warm(w.facts[i].hash)
+	if len(w.facts) >= warmFrom {
+		e.warmth += e.cells.warm(w.facts)
+		for i := range w.facts {
+			e.warmth += e.index.Warm(w.facts[i].hash)
+		}
 	}
 	h := &e.judging
 	*h = history{e: e, b: b, at: w.epoch, hash: h.hash}
@@ -172,6 +198,9 @@ func (e *Engine) decideFacts(g *group, w *work) {
 	}
 	e.touched(g, s)
 }
+
+// warmFrom is how many facts a batch must have for loading ahead to pay.
+const warmFrom = 8
 
 // prepareAgain judges the batch's shape by the meters as they are now: they changed while it waited. Engine.mu is held.
 func (e *Engine) prepareAgain(g *group, w *work) error {
@@ -324,7 +353,7 @@ func (e *Engine) publishBooks(g *group) {
 func (e *Engine) answerLoop() {
 	for g := range e.toAnswer {
 		for _, w := range g.works {
-			close(w.done)
+			w.done <- struct{}{}
 		}
 		for _, s := range g.sections {
 			s.release()
@@ -358,7 +387,7 @@ func (e *Engine) abandon(g *group) {
 	for {
 		for _, w := range g.works {
 			w.err = e.errFailed()
-			close(w.done)
+			w.done <- struct{}{}
 		}
 		e.idle <- struct{}{}
 		var ok bool

@@ -78,7 +78,8 @@ type Engine struct {
 
 	books sync.Map // id → *book, durable ones
 	queue *queue
-	lobby fifo // of updates for tenants that do not exist yet; guarded by queue.mu
+	lobby fifo      // of updates for tenants that do not exist yet; guarded by queue.mu
+	works sync.Pool // *work of Record
 	pool  sync.Pool
 
 	// The committer.
@@ -162,7 +163,7 @@ func (e *Engine) Update(ctx context.Context, id string, fn func(store.Tx) error)
 	if b, ok := e.books.Load(id); ok {
 		queued = &b.(*book).queued
 	}
-	return e.submit(ctx, queued, &work{tenantID: id, update: fn, done: make(chan struct{})})
+	return e.submit(ctx, queued, &work{tenantID: id, update: fn, done: make(chan struct{}, 1)})
 }
 
 // submit queues work and waits for its answer. A caller whose context ends before its turn gives up without a trace; after that it

@@ -23,7 +23,8 @@ func TestMain(m *testing.M) {
 		goleak.IgnoreAnyFunction(pebble+".(*ConcurrencyLimitScheduler).periodicGranter"),
 		goleak.IgnoreAnyFunction(pebble+".(*cleanupManager).mainLoop"),
 		goleak.IgnoreAnyFunction(pebble+"/internal/genericcache.(*shard[...]).releaseLoop"),
-		goleak.IgnoreAnyFunction(pebble+"/record.(*LogWriter).flushLoop"))
+		goleak.IgnoreAnyFunction(pebble+"/record.(*LogWriter).flushLoop"),
+		goleak.IgnoreAnyFunction(pebble+".(*DB).Close"))
 }
 
 // No exception is made for an engine that did not fail, Pebble included.

@@ -7,9 +7,8 @@ import (
 	"github.com/tallystick/tallystick/internal/store/engine/keyindex"
 )
 
-// scratch is memory that one call of Record needs and the next can use again.
+// scratch is memory that preparing needs and the next call can use again.
 type scratch struct {
-	facts  []prepared
 	hashes []keyindex.Hash
 	found  []keyindex.Found
 	hash   hasher
@@ -18,10 +17,12 @@ type scratch struct {
 // prepare does for a batch, in the caller's goroutine, all that needs no order: checks, keys, hashes, and the search in the runs
 // of the key index.
 func (e *Engine) prepare(b *book, events []usage.Event) (*work, error) {
-	w := &work{book: b, events: events, verdicts: make([]usage.Verdict, len(events)), done: make(chan struct{})}
+	w, ok := e.works.Get().(*work)
+	if !ok {
+		w = &work{done: make(chan struct{}, 1)}
+	}
+	w.book, w.events, w.verdicts, w.facts = b, events, make([]usage.Verdict, len(events)), sized(w.facts, len(events))
 	s := e.scratch()
-	w.facts = sized(s.facts, len(events))
-	s.facts = nil
 	err := e.prepareWith(w, s, b.published.Load().config.catalog)
 	e.pool.Put(s)
 	return w, err
@@ -72,7 +73,7 @@ func (e *Engine) prepareWith(w *work, s *scratch, catalog *usage.Catalog) error 
 // recycle keeps the memory of answered work and forgets what it pointed to.
 func (e *Engine) recycle(w *work) {
 	clear(w.facts)
-	s := e.scratch()
-	s.facts = w.facts
-	e.pool.Put(s)
+	w.book, w.events, w.verdicts, w.catalog, w.err = nil, nil, nil, nil, nil
+	w.taken.Store(false)
+	e.works.Put(w)
 }

@@ -42,8 +42,8 @@ type work struct {
 
 	bound int // largest encoding
 	err   error
-	taken atomic.Bool // by the committer, or by a caller that gave up
-	done  chan struct{}
+	taken atomic.Bool   // by the committer, or by a caller that gave up
+	done  chan struct{} // takes one token when the answer is there
 }
 
 func (w *work) cost() int { return max(1, len(w.events)) }
@@ -101,11 +101,12 @@ func (q *queue) put(f *fifo, w *work) error {
 	return nil
 }
 
-// take returns the next work in turn, or nil. It has claimed it: a caller can no longer give up on it.
-func (q *queue) take() *work {
+// take appends the next works in turn, until their facts or bytes reach a bound. It has claimed them: a caller can no longer give
+// up on them.
+func (q *queue) take(into []*work, facts, bytes int) []*work {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for len(q.active) > 0 {
+	for len(q.active) > 0 && facts > 0 && bytes > 0 {
 		f := q.active[0]
 		w := f.works[0]
 		if f.credit < w.cost() {
@@ -119,10 +120,12 @@ func (q *queue) take() *work {
 		f.credit -= w.cost()
 		q.remove(f, w)
 		if w.taken.CompareAndSwap(false, true) {
-			return w
+			into = append(into, w)
+			facts -= w.cost()
+			bytes -= w.bound
 		}
 	}
-	return nil
+	return into
 }
 
 func (q *queue) remove(f *fifo, w *work) {

@@ -212,5 +212,13 @@ func (s *State) Close() error {
 	if s.watch.isDead() {
 		return errDead
 	}
-	return s.db.Close()
+	// It may also end while it is being closed; then closing waits for good for a goroutine that is no more.
+	closed := make(chan error, 1)
+	go func() { closed <- s.db.Close() }()
+	select {
+	case err := <-closed:
+		return err
+	case <-s.watch.dead:
+		return errDead
+	}
 }
