@@ -4,6 +4,9 @@
 package usage
 
 import (
+	"slices"
+	"strings"
+
 	"github.com/tallystick/tallystick/internal/core/amount"
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/problem"
@@ -107,6 +110,19 @@ func (r *Row) IsCorrection() bool { return r.Corrects != "" }
 
 // Month is the period that the row is billed in.
 func (r *Row) Month() calendar.Month { return calendar.MonthOf(r.Time) }
+
+// Clone gives the row memory of its own: its strings may belong to a request or to a file's buffer.
+func (r *Row) Clone() *Row {
+	c := *r
+	for _, s := range [...]*string{&c.ID, &c.Meter, &c.Type, &c.Customer, &c.Resource, &c.Properties, &c.Corrects, &c.Reason, &c.Key.Name} {
+		*s = strings.Clone(*s)
+	}
+	c.Outcomes = slices.Clone(r.Outcomes)
+	for i := range c.Outcomes {
+		c.Outcomes[i].Member = strings.Clone(c.Outcomes[i].Member)
+	}
+	return &c
+}
 
 // CounterID names a counter within its tenant.
 type CounterID struct {

@@ -18,6 +18,7 @@ import (
 	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/meter"
 	"github.com/tallystick/tallystick/internal/core/usage"
+	"github.com/tallystick/tallystick/internal/store/engine/wire"
 	"github.com/tallystick/tallystick/internal/store/storetest"
 )
 
@@ -281,9 +282,9 @@ func TestStringTableForgetsButNeverMixesUp(t *testing.T) {
 			want = append(want, s)
 			b = w.string(b, s)
 		}
-		r := reader{b: b}
+		r := reader{Reader: wire.Reader{Rest: b}}
 		for i, s := range want {
-			if got := r.string(); got != s || r.bad {
+			if got := r.string(); got != s || r.Bad {
 				t.Fatalf("string %d is %q, want %q", i, got, s)
 			}
 		}

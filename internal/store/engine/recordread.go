@@ -13,76 +13,31 @@ import (
 	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/meter"
 	"github.com/tallystick/tallystick/internal/core/usage"
+	"github.com/tallystick/tallystick/internal/store/engine/wire"
 )
 
 var errRecord = errors.New("journal record does not decode although its checksum is right: written by another build, or by a fault in one")
 
 // reader takes a payload apart. Strings that it returns share the payload's memory.
 type reader struct {
-	b    []byte
+	wire.Reader
 	refs []string
-	bad  bool
-}
-
-func (r *reader) byte() byte {
-	if len(r.b) == 0 {
-		r.bad = true
-		return 0
-	}
-	c := r.b[0]
-	r.b = r.b[1:]
-	return c
-}
-
-func (r *reader) uvarint() uint64 {
-	v, n := binary.Uvarint(r.b)
-	if n <= 0 {
-		r.bad = true
-		return 0
-	}
-	r.b = r.b[n:]
-	return v
-}
-
-func (r *reader) varint() int64 {
-	v, n := binary.Varint(r.b)
-	if n <= 0 {
-		r.bad = true
-		return 0
-	}
-	r.b = r.b[n:]
-	return v
-}
-
-func (r *reader) amount() amount.Amount {
-	v, n, err := amount.ReadBinary(r.b)
-	if err != nil {
-		r.bad = true
-		return amount.Zero
-	}
-	r.b = r.b[n:]
-	return v
 }
 
 func (r *reader) take(n uint64) string {
-	if n > uint64(len(r.b)) {
-		r.bad = true
-		return ""
-	}
-	s := unsafe.String(unsafe.SliceData(r.b), int(n))
-	r.b = r.b[n:]
-	return s
+	b := r.Take(n)
+	return unsafe.String(unsafe.SliceData(b), len(b))
 }
 
 func (r *reader) string() string {
-	ref := r.uvarint()
+	ref := r.Uvarint()
 	if ref == 0 {
-		s := r.take(r.uvarint())
+		s := r.take(r.Uvarint())
 		r.refs = append(r.refs, s)
 		return s
 	}
 	if ref > uint64(len(r.refs)) {
-		r.bad = true
+		r.Bad = true
 		return ""
 	}
 	return r.refs[ref-1]
@@ -124,13 +79,13 @@ func readHead(b []byte) (sectionHead, int, error) {
 	if uint64(n) > uint64(len(b)-4) {
 		return sectionHead{}, 0, errRecord
 	}
-	r := reader{b: b[4 : 4+n]}
-	h := sectionHead{tenant: uint32(r.uvarint()), first: r.uvarint(), at: calendar.Micros(r.varint())}
-	rows := r.uvarint()
-	if r.bad || rows == 0 || rows > uint64(len(r.b)) || h.first == 0 {
+	r := wire.Reader{Rest: b[4 : 4+n]}
+	h := sectionHead{tenant: uint32(r.Uvarint()), first: r.Uvarint(), at: calendar.Micros(r.Varint())}
+	rows := r.Uvarint()
+	if r.Bad || rows == 0 || rows > uint64(len(r.Rest)) || h.first == 0 {
 		return sectionHead{}, 0, errRecord
 	}
-	h.rows, h.body = int(rows), r.b
+	h.rows, h.body = int(rows), r.Rest
 	return h, int(4 + n), nil
 }
 
@@ -152,12 +107,12 @@ func (d *decoder) decode(h sectionHead, meters slugs) (section, error) {
 	// Rows point into the slices below, which therefore must not grow while they are filled.
 	d.rows, d.events, d.changes = sized(d.rows, h.rows), sized(d.events, h.rows), sized(d.changes, h.rows)
 	d.links, d.keys, d.created = d.links[:0], nil, nil
-	r := reader{b: h.body, refs: d.refs[:0]}
+	r := reader{Reader: wire.Reader{Rest: h.body}, refs: d.refs[:0]}
 	s := section{tenant: h.tenant, first: h.first, at: h.at}
 	key, at := "", h.at
 	for i := range h.rows {
 		row := ledger.Row{Seq: h.first + uint64(i), At: h.at}
-		flags := r.byte()
+		flags := r.Byte()
 		if flags&rowChange != 0 {
 			d.changes[i] = readChange(&r)
 			row.Change = &d.changes[i]
@@ -170,12 +125,12 @@ func (d *decoder) decode(h sectionHead, meters slugs) (section, error) {
 			row.Event, key, at = e, e.Key.Name, e.Time
 		}
 		d.rows[i] = row
-		if r.bad {
+		if r.Bad {
 			return s, errRecord
 		}
 	}
 	d.refs = r.refs
-	if len(r.b) != 0 {
+	if len(r.Rest) != 0 {
 		return s, errRecord
 	}
 	s.rows, s.links = d.rows, d.links
@@ -192,7 +147,7 @@ func readChange(r *reader) ledger.Change {
 
 func (d *decoder) event(r *reader, flags byte, e *usage.Row, lastKey string, lastTime calendar.Micros, meters slugs) {
 	outcomes := e.Outcomes[:0]
-	*e = usage.Row{Event: usage.Event{Given: usage.Given(r.byte())}}
+	*e = usage.Row{Event: usage.Event{Given: usage.Given(r.Byte())}}
 	if flags&rowDerived != 0 {
 		e.Key = usage.Key{Space: usage.DerivedSpace, Name: base64.RawURLEncoding.EncodeToString([]byte(r.take(32)))}
 		e.ID = r.string()
@@ -207,10 +162,10 @@ func (d *decoder) event(r *reader, flags byte, e *usage.Row, lastKey string, las
 	if flags&rowResource != 0 {
 		e.Resource = r.string()
 	}
-	e.Time = lastTime + calendar.Micros(r.varint())
+	e.Time = lastTime + calendar.Micros(r.Varint())
 	e.Quantity = amount.One
 	if flags&rowOne == 0 {
-		e.Quantity = r.amount()
+		e.Quantity = r.Amount()
 	}
 	if flags&rowProperties != 0 {
 		e.Properties = r.string()
@@ -219,27 +174,27 @@ func (d *decoder) event(r *reader, flags byte, e *usage.Row, lastKey string, las
 		e.Corrects, e.Reason = r.string(), r.string()
 	}
 	if flags&rowPlainOutcome != 0 {
-		e.Outcomes = append(outcomes, usage.Outcome{Meter: uint32(r.uvarint()), Value: e.Quantity})
-		d.links = append(d.links, link(r.uvarint()))
+		e.Outcomes = append(outcomes, usage.Outcome{Meter: uint32(r.Uvarint()), Value: e.Quantity})
+		d.links = append(d.links, link(r.Uvarint()))
 	} else {
-		n := r.uvarint()
-		if n == 0 || n > uint64(len(r.b)) {
-			r.bad = true
+		n := r.Uvarint()
+		if n == 0 || n > uint64(len(r.Rest)) {
+			r.Bad = true
 			return
 		}
 		for range n {
 			outcomes = append(outcomes, readOutcome(r, e))
-			d.links = append(d.links, link(r.uvarint()))
+			d.links = append(d.links, link(r.Uvarint()))
 		}
 		e.Outcomes = outcomes
 	}
-	if r.bad || !e.Time.Valid() {
-		r.bad = true
+	if r.Bad || !e.Time.Valid() {
+		r.Bad = true
 		return
 	}
 	if flags&rowType == 0 || flags&rowCorrection != 0 {
 		if e.Meter = d.slug(e.Outcomes[0].Meter, meters); e.Meter == "" {
-			r.bad = true
+			r.Bad = true
 		}
 	}
 }
@@ -272,10 +227,10 @@ func (d *decoder) slug(number uint32, meters slugs) string {
 
 // key rebuilds a front-coded key. Keys get memory of their own in blocks, since only their ends are in the payload.
 func (d *decoder) key(r *reader, last string) string {
-	shared, rest := int(r.byte()), int(r.byte())
+	shared, rest := int(r.Byte()), int(r.Byte())
 	suffix := r.take(uint64(rest))
-	if r.bad || shared > len(last) || shared+rest == 0 {
-		r.bad = true
+	if r.Bad || shared > len(last) || shared+rest == 0 {
+		r.Bad = true
 		return ""
 	}
 	if shared == 0 {
@@ -290,23 +245,23 @@ func (d *decoder) key(r *reader, last string) string {
 }
 
 func readOutcome(r *reader, e *usage.Row) usage.Outcome {
-	flags := r.byte()
-	o := usage.Outcome{Meter: uint32(r.uvarint()), Why: usage.Why(flags & outcomeWhy), Overage: flags&outcomeOverage != 0, Value: e.Quantity}
+	flags := r.Byte()
+	o := usage.Outcome{Meter: uint32(r.Uvarint()), Why: usage.Why(flags & outcomeWhy), Overage: flags&outcomeOverage != 0, Value: e.Quantity}
 	if o.Why > usage.TargetWas {
-		r.bad = true
+		r.Bad = true
 		return o
 	}
 	if flags&outcomeQuantity == 0 {
-		o.Value = r.amount()
+		o.Value = r.Amount()
 	}
 	if e.Corrects != "" {
-		o.Base = r.amount()
+		o.Base = r.Amount()
 	}
 	if flags&outcomeMember != 0 {
 		o.Member = r.string()
 	}
 	if o.Why != usage.OnTime {
-		o.Amount = r.amount()
+		o.Amount = r.Amount()
 	}
 	return o
 }

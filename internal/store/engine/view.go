@@ -197,15 +197,7 @@ func cloneRow(r *ledger.Row) ledger.Row {
 		out.Change = &c
 		return out
 	}
-	e := *r.Event
-	for _, s := range []*string{&e.ID, &e.Meter, &e.Type, &e.Customer, &e.Resource, &e.Properties, &e.Corrects, &e.Reason, &e.Key.Name} {
-		*s = strings.Clone(*s)
-	}
-	e.Outcomes = slices.Clone(e.Outcomes)
-	for i := range e.Outcomes {
-		e.Outcomes[i].Member = strings.Clone(e.Outcomes[i].Member)
-	}
-	out.Event = &e
+	out.Event = r.Event.Clone()
 	return out
 }
 

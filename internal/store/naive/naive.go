@@ -108,7 +108,7 @@ func (s *Store) Record(ctx context.Context, b store.Batch) ([]usage.Verdict, err
 		row := &usage.Row{}
 		verdicts[i] = usage.Judge(t, &f, t.head.Seq+1, now, row)
 		if st := verdicts[i].Status; st == usage.Accepted || st == usage.Adjusted || st == usage.Overage {
-			t.keep(ledger.Row{At: now, Event: clone(row)})
+			t.keep(ledger.Row{At: now, Event: row.Clone()})
 		}
 	}
 	t.seal(from)
@@ -159,7 +159,7 @@ func (s *Store) Import(ctx context.Context, id string, sec ledger.Section) error
 	from := len(t.rows)
 	for _, r := range sec.Rows {
 		if r.Event != nil {
-			t.keep(ledger.Row{At: sec.At, Event: clone(r.Event)})
+			t.keep(ledger.Row{At: sec.At, Event: r.Event.Clone()})
 			continue
 		}
 		c := *r.Change
@@ -318,20 +318,6 @@ func (c config) clone() config {
 		out.periods[k] = v
 	}
 	return out
-}
-
-// clone gives a row memory of its own: its strings may belong to a request.
-func clone(r *usage.Row) *usage.Row {
-	c := *r
-	for _, s := range []*string{&c.ID, &c.Meter, &c.Type, &c.Customer, &c.Resource, &c.Properties, &c.Corrects, &c.Reason, &c.Key.Name} {
-		*s = strings.Clone(*s)
-	}
-	c.Unrounded = ""
-	c.Outcomes = slices.Clone(r.Outcomes)
-	for i := range c.Outcomes {
-		c.Outcomes[i].Member = strings.Clone(c.Outcomes[i].Member)
-	}
-	return &c
 }
 
 func byPlace(a, b store.CounterPlace) int {

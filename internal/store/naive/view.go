@@ -104,7 +104,7 @@ func (v view) Event(k usage.Key) (ledger.Row, []ledger.Row, error) {
 // own gives an event row memory that the caller may do with as it likes.
 func own(r *ledger.Row) ledger.Row {
 	out := *r
-	out.Event = clone(r.Event)
+	out.Event = r.Event.Clone()
 	return out
 }
 

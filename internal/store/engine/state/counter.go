@@ -10,6 +10,7 @@ import (
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/store"
+	"github.com/tallystick/tallystick/internal/store/engine/wire"
 )
 
 // Counter is a counter and the section that last touched it.
@@ -82,12 +83,12 @@ func appendFold(b []byte, f *usage.Fold) []byte {
 }
 
 func readCounter(v []byte) (Counter, error) {
-	r := reader{b: v}
-	flags := r.byte()
-	c := Counter{Section: r.uvarint()}
+	r := read(v)
+	flags := r.Byte()
+	c := Counter{Section: r.Uvarint()}
 	c.Started, c.Sealed, c.Adjusted = flags&counterStarted != 0, flags&counterSealed != 0, flags&counterAdjusted != 0
-	c.Watermark, c.Generation = calendar.Micros(r.varint()), uint32(r.uvarint())
-	c.Manual, c.SealedAt = r.amount(), r.amount()
+	c.Watermark, c.Generation = calendar.Micros(r.Varint()), uint32(r.Uvarint())
+	c.Manual, c.SealedAt = r.Amount(), r.Amount()
 	c.OnTime = r.fold()
 	if flags&counterLate != 0 {
 		late := r.fold()
@@ -97,11 +98,11 @@ func readCounter(v []byte) (Counter, error) {
 }
 
 func (r *reader) fold() usage.Fold {
-	f := usage.Fold{Count: int64(r.uvarint()), Sum: r.amount(), Min: r.amount(), Max: r.amount(), AtMin: int64(r.uvarint()), AtMax: int64(r.uvarint()), Last: r.amount(), LastTime: calendar.Micros(r.varint())}
-	if k := r.bytes(int(r.uvarint())); len(k) > 0 {
+	f := usage.Fold{Count: int64(r.Uvarint()), Sum: r.Amount(), Min: r.Amount(), Max: r.Amount(), AtMin: int64(r.Uvarint()), AtMax: int64(r.Uvarint()), Last: r.Amount(), LastTime: calendar.Micros(r.Varint())}
+	if k := r.Take(r.Uvarint()); len(k) > 0 {
 		f.LastKey = append([]byte{}, k...)
 	}
-	f.Members = int64(r.uvarint())
+	f.Members = int64(r.Uvarint())
 	return f
 }
 
@@ -155,61 +156,13 @@ func readPlace(k []byte) (store.CounterPlace, bool) {
 }
 
 // reader takes a value apart.
-type reader struct {
-	b   []byte
-	bad bool
-}
+type reader struct{ wire.Reader }
+
+func read(value []byte) reader { return reader{wire.Reader{Rest: value}} }
 
 func (r *reader) err() error {
-	if r.bad {
+	if r.Bad {
 		return errValue
 	}
 	return nil
-}
-
-func (r *reader) byte() byte {
-	if b := r.bytes(1); len(b) == 1 {
-		return b[0]
-	}
-	return 0
-}
-
-func (r *reader) bytes(n int) []byte {
-	if n < 0 || n > len(r.b) {
-		r.bad = true
-		return nil
-	}
-	b := r.b[:n]
-	r.b = r.b[n:]
-	return b
-}
-
-func (r *reader) uvarint() uint64 {
-	v, n := binary.Uvarint(r.b)
-	if n <= 0 {
-		r.bad = true
-		return 0
-	}
-	r.b = r.b[n:]
-	return v
-}
-
-func (r *reader) varint() int64 {
-	v, n := binary.Varint(r.b)
-	if n <= 0 {
-		r.bad = true
-		return 0
-	}
-	r.b = r.b[n:]
-	return v
-}
-
-func (r *reader) amount() amount.Amount {
-	v, n, err := amount.ReadBinary(r.b)
-	if err != nil {
-		r.bad = true
-		return amount.Zero
-	}
-	r.b = r.b[n:]
-	return v
 }

@@ -87,12 +87,12 @@ func (c *Checkpoint) SetHead(h Head) {
 func (s *State) Heads() (out []Head, err error) {
 	prefix := []byte{kindHead}
 	err = s.scan(prefix, prefix, func(k, v []byte) (bool, error) {
-		r := reader{b: v}
+		r := read(v)
 		h := Head{Number: binary.BigEndian.Uint32(k[1:])}
-		h.Seq = r.uvarint()
-		copy(h.Chain[:], r.bytes(len(h.Chain)))
-		h.Clock = calendar.Micros(r.varint())
-		h.ID = string(r.b)
+		h.Seq = r.Uvarint()
+		copy(h.Chain[:], r.Take(uint64(len(h.Chain))))
+		h.Clock = calendar.Micros(r.Varint())
+		h.ID = string(r.Rest)
 		out = append(out, h)
 		return true, r.err()
 	})
@@ -124,9 +124,9 @@ func (c *Checkpoint) SetEntity(tenant uint32, e Entity) {
 func (s *State) Entities(tenant uint32) (out []Entity, err error) {
 	prefix := key(kindEntity, tenant)
 	err = s.scan(prefix, prefix, func(k, v []byte) (bool, error) {
-		r := reader{b: v}
-		e := Entity{Class: k[5], Name: string(k[6:]), Used: r.byte() == 1, Seq: r.uvarint(), At: calendar.Micros(r.varint())}
-		e.State = append([]byte{}, r.b...)
+		r := read(v)
+		e := Entity{Class: k[5], Name: string(k[6:]), Used: r.Byte() == 1, Seq: r.Uvarint(), At: calendar.Micros(r.Varint())}
+		e.State = append([]byte{}, r.Rest...)
 		out = append(out, e)
 		return true, r.err()
 	})
@@ -168,14 +168,14 @@ func (c *Checkpoint) SetSection(tenant uint32, s *Section) {
 }
 
 func readSection(k, v []byte) (Section, error) {
-	r := reader{b: v}
-	s := Section{First: binary.BigEndian.Uint64(k[5:]), Rows: int(r.uvarint())}
-	s.Position = journal.Position{Segment: uint32(r.uvarint()), Offset: uint32(r.uvarint())}
-	s.Offset = uint32(r.uvarint())
-	flags := r.byte()
+	r := read(v)
+	s := Section{First: binary.BigEndian.Uint64(k[5:]), Rows: int(r.Uvarint())}
+	s.Position = journal.Position{Segment: uint32(r.Uvarint()), Offset: uint32(r.Uvarint())}
+	s.Offset = uint32(r.Uvarint())
+	flags := r.Byte()
 	s.Adjusted, s.Changes = flags&1 != 0, flags&2 != 0
-	s.MinTime = calendar.Micros(r.varint())
-	s.MaxTime = s.MinTime + calendar.Micros(r.varint())
+	s.MinTime = calendar.Micros(r.Varint())
+	s.MaxTime = s.MinTime + calendar.Micros(r.Varint())
 	return s, r.err()
 }
 
@@ -223,8 +223,8 @@ func (s *State) Corrected(tenant uint32, target usage.Key, meter uint32) (usage.
 	if v == nil || err != nil {
 		return usage.Corrected{}, err
 	}
-	r := reader{b: v}
-	c := usage.Corrected{Times: int(r.uvarint()), TimesOnTime: int(r.uvarint()), All: r.amount(), OnTime: r.amount()}
+	r := read(v)
+	c := usage.Corrected{Times: int(r.Uvarint()), TimesOnTime: int(r.Uvarint()), All: r.Amount(), OnTime: r.Amount()}
 	return c, r.err()
 }
 
@@ -257,8 +257,8 @@ func (s *State) Reverted(tenant uint32, seq uint64) (uint64, error) {
 	if v == nil || err != nil {
 		return 0, err
 	}
-	r := reader{b: v}
-	by := r.uvarint()
+	r := read(v)
+	by := r.Uvarint()
 	return by, r.err()
 }
 
