@@ -79,6 +79,9 @@ type View interface {
 	Rows(after uint64, hint RowHint, fn func(r *ledger.Row) bool) (last uint64, end bool, err error)
 	// Sections calls fn for the sections from the one that holds row first, in order. Sections are valid during the call only.
 	Sections(first uint64, fn func(s *ledger.Section) error) error
+	// Slice calls fn for the usage that the query names, piece by piece, in no particular order; every row of it is in exactly one piece.
+	// Pieces are valid during the call of fn only. Errors: NotFound (no such meter), and those of fn.
+	Slice(q SliceQuery, fn func(*Slice) error) error
 	// Counter returns a counter; one without rows is new. The meter is its number.
 	Counter(id usage.CounterID) (usage.Counter, error)
 	// Counters calls fn for counters in the order (month, meter slug, customer), from the given place on, until fn returns false.

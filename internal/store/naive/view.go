@@ -233,3 +233,10 @@ func (x *tx) Append(c ledger.Change) (uint64, error) {
 	x.t.keep(r)
 	return x.t.head.Seq, nil
 }
+
+func (v view) Slice(q store.SliceQuery, fn func(*store.Slice) error) error {
+	if v.t.Meter(q.Meter) == nil {
+		return problem.New(problem.NotFound, "no meter of that number")
+	}
+	return store.ScanSlice(v, q, fn)
+}
