@@ -45,6 +45,9 @@ type Server struct {
 	listeners   []net.Listener // of the servers, in order
 	failed      chan error     // takes the first listener that fails
 	serving     sync.WaitGroup
+	billing     *billing.Service
+	stopJobs    func()
+	working     sync.WaitGroup // the jobs
 	ended       sync.Once
 	endErr      error
 }
@@ -75,6 +78,7 @@ func Start(ctx context.Context, o ServerOptions) (s *Server, err error) {
 	for i := range s.servers {
 		s.serve(s.servers[i], s.listeners[i])
 	}
+	s.startJobs()
 	return s, nil
 }
 
@@ -113,8 +117,9 @@ func (s *Server) open(ctx context.Context, fatal func(error)) error {
 	}
 	shown := promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelWarn)})
 	h := s.settings.HTTP
+	s.billing = billing.New(s.store)
 	s.api = httpapi.New(httpapi.Options{
-		Store: s.store, Gate: gate.New(s.store, gate.Options{RootKey: s.settings.RootKey, Observe: m.judged}), Registry: keys, Billing: billing.New(s.store),
+		Store: s.store, Gate: gate.New(s.store, gate.Options{RootKey: s.settings.RootKey, Observe: m.judged}), Registry: keys, Billing: s.billing,
 		Logger: s.log, Metrics: shown, Observe: m.answered, Version: thisBuild().Version,
 		BodyBudget: h.BodyBudget, ReadHeaderTimeout: h.ReadHeaderTimeout, ReadTimeout: h.ReadTimeout, WriteTimeout: h.WriteTimeout, IdleTimeout: h.IdleTimeout,
 	})
@@ -209,6 +214,7 @@ func (s *Server) Shutdown() error {
 			}
 		}
 		s.serving.Wait()
+		s.stopJobs()
 		s.endErr = s.release()
 		s.log.Info("stopped")
 	})

@@ -257,3 +257,36 @@ func TestWaitEndsWithItsContextOrAListener(t *testing.T) {
 	}
 	mustStop(t, s)
 }
+
+func TestPastMonthsAreClosedByThemselvesWhenAsked(t *testing.T) {
+	leaves(t)
+	ctx := context.Background()
+	settings := testSettings(t)
+	settings.Periods.AutoClose, settings.Periods.CheckEvery = true, time.Millisecond
+	s := mustStart(t, settings)
+	defer mustStop(t, s)
+	made, err := connect(t, s, testRootKey).CreateTenant(ctx, client.NewTenant{ID: "acme"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	acme := connect(t, s, made.APIKey)
+	if _, err := acme.CreateMeter(ctx, client.Meter{Slug: "calls", Aggregation: "sum"}); err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now().UTC()
+	for i, at := range []time.Time{now.AddDate(0, -3, 0), now} {
+		if _, err := acme.SendEvent(ctx, &client.Event{ID: fmt.Sprint("e", i), Meter: "calls", Customer: "ann", Time: at}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for closed := false; !closed; {
+		p, err := acme.Period(ctx, now.AddDate(0, -3, 0).Format("2006-01"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		closed = p.State == "closed"
+	}
+	if p, err := acme.Period(ctx, now.Format("2006-01")); err != nil || p.State != "open" {
+		t.Errorf("the current month: %+v, %v", p, err)
+	}
+}

@@ -33,6 +33,7 @@ type Settings struct {
 	HTTP          HTTPSettings    `yaml:"http"`
 	Engine        EngineSetting   `yaml:"engine"`
 	Postgres      DatabaseSetting `yaml:"postgres"`
+	Periods       PeriodSettings  `yaml:"periods"`
 
 	// RootKey is the operator's key, from TALLYSTICK_ROOT_KEY: a secret has no place in a file of settings. Default "": the
 	// first start makes one.
@@ -94,6 +95,16 @@ type DatabaseSetting struct {
 	SkipMigrations bool `yaml:"skip_migrations"`
 }
 
+// PeriodSettings say when months are closed without anybody asking.
+type PeriodSettings struct {
+	// AutoClose closes every month that no meter of its tenant takes events for on time any more. Default false.
+	AutoClose bool `yaml:"auto_close"`
+	// Grace is how much longer it waits. Default 0s.
+	Grace time.Duration `yaml:"grace"`
+	// CheckEvery is how often it looks. Default 1m.
+	CheckEvery time.Duration `yaml:"check_every"`
+}
+
 // rootKeyVariable holds the operator's key.
 const rootKeyVariable = "TALLYSTICK_ROOT_KEY"
 
@@ -117,6 +128,7 @@ func defaultSettings() Settings {
 		},
 		Engine:   EngineSetting{SegmentBytes: 64 << 20, CheckpointBytes: 64 << 20, IndexEntries: 1 << 20},
 		Postgres: DatabaseSetting{StatementTimeout: 30 * time.Second, LockTimeout: 10 * time.Second, ConnectTimeout: 5 * time.Second},
+		Periods:  PeriodSettings{CheckEvery: time.Minute},
 	}
 }
 
@@ -181,6 +193,9 @@ func (s *Settings) check() error {
 	if s.Drain.Delay < 0 {
 		return errors.New("drain.delay: must not be negative")
 	}
+	if s.Periods.Grace < 0 {
+		return errors.New("periods.grace: must not be negative")
+	}
 	for _, d := range []struct {
 		name  string
 		value time.Duration
@@ -188,7 +203,7 @@ func (s *Settings) check() error {
 		{"drain.timeout", s.Drain.Timeout}, {"http.read_header_timeout", s.HTTP.ReadHeaderTimeout}, {"http.read_timeout", s.HTTP.ReadTimeout},
 		{"http.write_timeout", s.HTTP.WriteTimeout}, {"http.idle_timeout", s.HTTP.IdleTimeout},
 		{"postgres.statement_timeout", s.Postgres.StatementTimeout}, {"postgres.lock_timeout", s.Postgres.LockTimeout},
-		{"postgres.connect_timeout", s.Postgres.ConnectTimeout},
+		{"postgres.connect_timeout", s.Postgres.ConnectTimeout}, {"periods.check_every", s.Periods.CheckEvery},
 	} {
 		if d.value <= 0 {
 			return fmt.Errorf("%s: must be more than 0, for example 30s", d.name)

@@ -18,6 +18,9 @@ const (
 	SourceSystem = "system"
 )
 
+// ActorSystem is who acts when nobody asked: schedules and rules.
+const ActorSystem = "system"
+
 // Of names a change of an entity.
 func Of(entity, action, id string) Event {
 	return Event{Type: entity + "." + action, EntityType: entity, EntityID: id}

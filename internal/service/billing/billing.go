@@ -84,13 +84,16 @@ func (s *Service) update(ctx context.Context, tenantID string, fn func(tx store.
 	})
 }
 
-// appendTold adds one change of a caller's and returns its number. The payload is for people.
+// appendTold adds one change of a caller's, or of a schedule's, and returns its number. The payload is for people.
 func appendTold(tx store.Tx, actor string, told audit.Event, payload any, state ledger.State) (uint64, error) {
 	readable, err := json.Marshal(payload)
 	if err != nil {
 		return 0, fmt.Errorf("write payload of %s: %w", told.Type, err)
 	}
 	told.Source, told.Actor, told.Payload = audit.SourceAPI, actor, string(readable)
+	if actor == audit.ActorSystem {
+		told.Source = audit.SourceSystem
+	}
 	seq, err := tx.Append(ledger.Change{Event: told, State: state.Encode()})
 	if err != nil {
 		return 0, fmt.Errorf("append %s: %w", told.Type, err)

@@ -30,18 +30,7 @@ func (s *Service) ClosePeriod(ctx context.Context, actor, tenantID string, m cal
 		if m.Start() > tx.Now() {
 			return problem.At("period", "%s has not begun: a period can be closed once it has", m)
 		}
-		p, err := tx.Period(m)
-		if err != nil {
-			return fmt.Errorf("read period %s: %w", m, err)
-		}
-		if p.Closed {
-			return nil
-		}
-		payload := struct {
-			Period string `json:"period"`
-		}{m.String()}
-		_, err = appendTold(tx, actor, audit.Of(periodEntity, "closed", m.String()), payload, ledger.State{Close: &usage.Period{Month: m, Actor: actor}})
-		return err
+		return closeOnce(tx, actor, m)
 	})
 	if err != nil {
 		return Period{}, err
@@ -49,6 +38,22 @@ func (s *Service) ClosePeriod(ctx context.Context, actor, tenantID string, m cal
 	// The seal reads every counter of the month. Here that holds up nobody's commit, and a close that is repeated because this
 	// read failed finds the period closed.
 	return s.Period(ctx, tenantID, m)
+}
+
+// closeOnce closes a month unless it is closed.
+func closeOnce(tx store.Tx, actor string, m calendar.Month) error {
+	p, err := tx.Period(m)
+	if err != nil {
+		return fmt.Errorf("read period %s: %w", m, err)
+	}
+	if p.Closed {
+		return nil
+	}
+	payload := struct {
+		Period string `json:"period"`
+	}{m.String()}
+	_, err = appendTold(tx, actor, audit.Of(periodEntity, "closed", m.String()), payload, ledger.State{Close: &usage.Period{Month: m, Actor: actor}})
+	return err
 }
 
 // Period returns one month, with its seal when it is closed. A month that nothing happened in is open. Errors: NotFound (tenant).

@@ -1,0 +1,92 @@
+package billing
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/tallystick/tallystick/internal/core/audit"
+	"github.com/tallystick/tallystick/internal/core/calendar"
+	"github.com/tallystick/tallystick/internal/core/problem"
+	"github.com/tallystick/tallystick/internal/store"
+)
+
+// Bounds of one round of scheduled closing.
+const (
+	tenantsAtOnce = 100
+	monthsAtOnce  = 24 // of one tenant; the next round finds the rest
+)
+
+// CloseDue closes, for every tenant, the months that ended longer ago than any of the tenant's meters takes events on time, and
+// the grace besides. It returns how many it closed. A month is closed in a commit of its own, so a round that breaks off has done
+// its part, and two nodes at once close each month once.
+func (s *Service) CloseDue(ctx context.Context, grace time.Duration) (closed int, err error) {
+	for after := ""; ; {
+		tenants, err := s.store.Tenants(ctx, after, tenantsAtOnce)
+		if err != nil {
+			return closed, fmt.Errorf("list tenants: %w", err)
+		}
+		for _, t := range tenants {
+			after = t.ID
+			if t.Closed {
+				continue
+			}
+			n, err := s.closeDueOf(ctx, t.ID, grace)
+			closed += n
+			if err != nil && !problem.Is(err, problem.TenantClosed) {
+				return closed, fmt.Errorf("close due periods of tenant %s: %w", t.ID, err)
+			}
+		}
+		if len(tenants) < tenantsAtOnce {
+			return closed, nil
+		}
+	}
+}
+
+func (s *Service) closeDueOf(ctx context.Context, tenantID string, grace time.Duration) (closed int, err error) {
+	due, err := s.due(ctx, tenantID, grace)
+	if err != nil {
+		return 0, err
+	}
+	for _, m := range due {
+		err := s.update(ctx, tenantID, func(tx store.Tx) error { return closeOnce(tx, audit.ActorSystem, m) })
+		if err != nil {
+			return closed, err
+		}
+		closed++
+	}
+	return closed, nil
+}
+
+// due lists open months whose time has come.
+func (s *Service) due(ctx context.Context, tenantID string, grace time.Duration) ([]calendar.Month, error) {
+	var due []calendar.Month
+	err := s.view(ctx, tenantID, func(v store.View) error {
+		meters, err := allMeters(v)
+		if err != nil {
+			return err
+		}
+		var lateness time.Duration
+		for i := range meters {
+			lateness = max(lateness, meters[i].Lateness)
+		}
+		ended := calendar.MonthOf(v.Now().Add(-lateness - grace)) // this month is the first that is not due
+		for from := calendar.Month(0); len(due) < monthsAtOnce; {
+			periods, err := v.Periods(from, monthsAtOnce)
+			if err != nil {
+				return fmt.Errorf("list periods: %w", err)
+			}
+			for _, p := range periods {
+				from = p.Month + 1
+				if !p.Closed && p.Month < ended {
+					due = append(due, p.Month)
+				}
+			}
+			if len(periods) < monthsAtOnce {
+				break
+			}
+		}
+		return nil
+	})
+	return due, err
+}
