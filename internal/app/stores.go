@@ -5,6 +5,8 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	"github.com/tallystick/tallystick/internal/store"
 	"github.com/tallystick/tallystick/internal/store/engine"
 	"github.com/tallystick/tallystick/internal/store/postgres"
@@ -35,6 +37,30 @@ func openStore(ctx context.Context, s *Settings, o engine.Options) (store.Store,
 		return nil, err
 	}
 	return e, nil
+}
+
+// place is where a command finds a ledger.
+type place struct{ data, store string }
+
+func (p *place) flags(c *cobra.Command) {
+	c.Flags().StringVar(&p.data, "data", "./data", "directory of the embedded store")
+	c.Flags().StringVar(&p.store, "store", embedded, "where the ledger is kept: embedded, or postgres://…")
+}
+
+// open opens what is there; it makes nothing.
+func (p *place) open(c *cobra.Command) (store.Store, error) {
+	s := defaultSettings()
+	s.Data, s.Store, s.Postgres.SkipMigrations = p.data, p.store, true
+	switch {
+	case isDatabase(p.store):
+	case p.store != embedded:
+		return nil, wrongUse("--store is embedded, with --data, or postgres://…")
+	default:
+		if err := mustHoldStore(p.data); err != nil {
+			return nil, err
+		}
+	}
+	return openStore(c.Context(), &s, engine.Options{Fatal: exitOn(c.ErrOrStderr())})
 }
 
 // shownStore names the store in a log, without a password.

@@ -1,0 +1,118 @@
+package app
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tallystick/tallystick/internal/core/calendar"
+	"github.com/tallystick/tallystick/internal/heap"
+	"github.com/tallystick/tallystick/internal/service/export"
+	"github.com/tallystick/tallystick/internal/store"
+)
+
+// toStream as --out writes to standard output.
+const toStream = "-"
+
+func newExportCommand() *cobra.Command {
+	var from place
+	var o export.Options
+	var out, format, kind, since, until string
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "export",
+		Short: "Write ledger rows as Parquet, CSV or NDJSON",
+		Long: `Writes the rows that are committed when it begins. A folder takes them in parts, each whole before it
+has its name: an export that broke off, or a ledger that has grown, is gone on with by running the same
+command again. An embedded store must not be served meanwhile; a database may be.`,
+		Example: `  tallystick export --data ./data --out ./export
+  tallystick export --store postgres://tallystick@db.internal/ledger --tenant acme --format csv --out ./acme
+  tallystick export --data ./data --tenant acme --meter api_calls --from 2026-10-01T00:00:00Z --format ndjson --out -`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) (err error) {
+			o.Format, o.Kind = export.Format(format), export.Kind(kind)
+			if err := checkExport(&o, out, asJSON); err != nil {
+				return err
+			}
+			if o.Filter.From, err = momentFlag("from", since); err != nil {
+				return err
+			}
+			if o.Filter.To, err = momentFlag("to", until); err != nil {
+				return err
+			}
+			s, err := from.open(c)
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, s.Close()) }()
+			if out == toStream {
+				o.Stream = c.OutOrStdout()
+			} else {
+				o.Dir = out
+			}
+			return runExport(c, s, o, asJSON)
+		},
+	}
+	from.flags(c)
+	c.Flags().StringVar(&out, "out", "", "the `FOLDER` to fill, or - for standard output")
+	c.Flags().StringVar(&format, "format", string(export.Parquet), "parquet, csv or ndjson")
+	c.Flags().StringVar(&kind, "rows", string(export.Events), "events, or changes: what the audit log tells")
+	c.Flags().StringVar(&o.Filter.Tenant, "tenant", "", "only this tenant's rows; default: everybody's")
+	c.Flags().StringVar(&o.Filter.Meter, "meter", "", "only events that fed this meter")
+	c.Flags().StringVar(&o.Filter.Customer, "customer", "", "only this customer's events")
+	c.Flags().StringVar(&since, "from", "", "only what happened at or after this `TIME`, RFC 3339")
+	c.Flags().StringVar(&until, "to", "", "only what happened before this `TIME`, RFC 3339")
+	c.Flags().IntVar(&o.PartRows, "part-rows", 1_000_000, "rows of a part")
+	c.Flags().BoolVar(&asJSON, "json", false, "print the result as JSON, without progress")
+	return c
+}
+
+func checkExport(o *export.Options, out string, asJSON bool) error {
+	switch {
+	case out == "":
+		return wrongUse("name a folder with --out, or - for standard output")
+	case out == toStream && asJSON:
+		return wrongUse("--json prints the result where --out - writes the rows: leave one of them out")
+	case !slices.Contains([]export.Format{export.Parquet, export.CSV, export.NDJSON}, o.Format):
+		return wrongUse("--format is parquet, csv or ndjson, not %q", o.Format)
+	case !slices.Contains([]export.Kind{export.Events, export.Changes}, o.Kind):
+		return wrongUse("--rows is events or changes, not %q", o.Kind)
+	case o.Kind == export.Changes && (o.Filter.Meter != "" || o.Filter.Customer != ""):
+		return wrongUse("--meter and --customer choose among events: leave them out with --rows changes")
+	case o.PartRows < 1:
+		return wrongUse("--part-rows must be at least 1")
+	}
+	return nil
+}
+
+// momentFlag reads a time, nil when it is not given.
+func momentFlag(name, text string) (*calendar.Micros, error) {
+	if text == "" {
+		return nil, nil
+	}
+	t, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil {
+		return nil, wrongUse("--%s: %q is not a time like 2026-11-15T00:00:00Z", name, text)
+	}
+	m := calendar.FromTime(t)
+	return &m, nil
+}
+
+func runExport(c *cobra.Command, s store.Store, o export.Options, asJSON bool) error {
+	heap.Tune()
+	bar := progressFor(c, asJSON)("exporting")
+	o.Progress = bar.set
+	report, err := export.Run(c.Context(), s, o)
+	bar.end()
+	if err != nil {
+		return fmt.Errorf("export: %w", err)
+	}
+	if asJSON {
+		return printJSON(c.OutOrStdout(), report)
+	}
+	fmt.Fprintf(c.ErrOrStderr(), "ok: %d rows of %d tenants exported\n", report.Rows, report.Tenants)
+	return nil
+}

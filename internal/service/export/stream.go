@@ -1,0 +1,17 @@
+package export
+
+import "github.com/tallystick/tallystick/internal/core/ledger"
+
+// stream is an export in one piece. It cannot be gone on with.
+type stream struct{ encoder }
+
+func newStream(r *run) (*stream, error) {
+	e, err := newEncoder(r.options.Stream, r.options.Kind, r.options.Format)
+	return &stream{e}, err
+}
+
+func (*stream) resume(string) (uint64, error)        { return 0, nil }
+func (s *stream) write(b *book, r *ledger.Row) error { return s.encoder.write(b, r) }
+func (*stream) reached(*book, uint64) error          { return nil }
+func (*stream) finish(*book, uint64) error           { return nil }
+func (s *stream) end() error                         { return s.close() }
