@@ -80,6 +80,7 @@ type (
 		Reason   string         `json:"reason"`
 		Actor    string         `json:"actor"`
 		Reverts  string         `json:"reverts,omitempty"`
+		Replay   string         `json:"replay,omitempty"`
 	}
 	closeJSON struct {
 		Month calendar.Month `json:"month"`
@@ -103,7 +104,7 @@ func (s State) Encode() []byte {
 		out.Meter = &m
 	case s.Adjustment != nil:
 		a := s.Adjustment
-		out.Adjustment = &adjustmentJSON{a.Meter, a.Customer, a.Month, a.Amount.String(), a.Reason, a.Actor, a.Reverts}
+		out.Adjustment = &adjustmentJSON{a.Meter, a.Customer, a.Month, a.Amount.String(), a.Reason, a.Actor, a.Reverts, a.Replay}
 	case s.Close != nil:
 		out.Close = &closeJSON{s.Close.Month, s.Close.Actor}
 	}
@@ -165,5 +166,5 @@ func (a *adjustmentJSON) state(r *Row) (State, error) {
 		return State{}, fmt.Errorf("decode adjustment of row %d: %w", r.Seq, err)
 	}
 	return State{Adjustment: &usage.Adjustment{ID: usage.ManualID(r.Seq), Seq: r.Seq, At: r.At, Meter: a.Meter, Customer: a.Customer, Month: a.Month,
-		Amount: v, Reason: a.Reason, Actor: a.Actor, Reverts: a.Reverts}}, nil
+		Amount: v, Reason: a.Reason, Actor: a.Actor, Reverts: a.Reverts, Replay: a.Replay}}, nil
 }

@@ -27,6 +27,7 @@ type Adjustment struct {
 	Event    string // the id of that late row
 	Reverts  string // the id of the adjustment that this one undoes
 	Reverted string // the id of the adjustment that undid this one
+	Replay   string // the settings of the replay that made it, or whose adjustment it undoes
 }
 
 const adjustmentPrefix = "adj_"

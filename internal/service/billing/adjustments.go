@@ -206,7 +206,7 @@ func (s *Service) Revert(ctx context.Context, actor, tenantID, id string) (usage
 		}
 		made, err = adjust(tx, "reverted", slug, usage.Adjustment{
 			Meter: target.Meter, Customer: target.Customer, Month: target.Month, Amount: target.Amount.Neg(),
-			Reason: "reverts " + target.ID, Actor: actor, Reverts: target.ID,
+			Reason: "reverts " + target.ID, Actor: actor, Reverts: target.ID, Replay: target.Replay,
 		})
 		return err
 	})
@@ -250,6 +250,7 @@ type adjustmentPayload struct {
 	Amount   string `json:"amount"`
 	Reason   string `json:"reason"`
 	Reverts  string `json:"reverts,omitempty"`
+	Replay   string `json:"replay,omitempty"`
 }
 
 // adjust appends an adjustment. Its id names its row, so the row's number has to be known before it is appended.
@@ -263,7 +264,7 @@ func adjust(tx store.Tx, action, slug string, a usage.Adjustment) (usage.Adjustm
 	}
 	expected := tx.Head().Seq + 1
 	id := usage.ManualID(expected)
-	payload := adjustmentPayload{id, slug, a.Customer, a.Month.String(), a.Amount.String(), a.Reason, a.Reverts}
+	payload := adjustmentPayload{id, slug, a.Customer, a.Month.String(), a.Amount.String(), a.Reason, a.Reverts, a.Replay}
 	seq, err := appendTold(tx, a.Actor, audit.Of(adjustmentEntity, action, id), payload, ledger.State{Adjustment: &a})
 	if err != nil {
 		return usage.Adjustment{}, err

@@ -40,7 +40,7 @@ func scribbled(r *ledger.Row) *scratchRow {
 func (s *scratchRow) scribble() { copy(s.memory, bytes.Repeat([]byte("!"), len(s.memory))) }
 
 // total is the one counter's.
-func (w *world) total(t *testing.T, slug, customer, month string) string {
+func (w *world) total(t handle, slug, customer, month string) string {
 	t.Helper()
 	m := period(t, month)
 	items, _, err := w.Counters(t.Context(), "acme", CounterFilter{Meter: slug, Customer: customer, Month: &m}, nil, 1)
