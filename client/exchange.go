@@ -43,11 +43,10 @@ type call struct {
 	probe bool
 }
 
-// repeatable reports whether making the call twice has the effect of making it once:
-// reads, facts (the server absorbs a known id), and changes to a stated end. A
-// creation whose answer was lost may have happened; only the caller can look.
-func (r *call) repeatable() bool {
-	return r.facts || r.method != http.MethodPost || strings.HasSuffix(r.path, "/close")
+// showsSecret reports whether the answer holds a key that is shown once: the server
+// gives the same answer to a second attempt, but without it.
+func (r *call) showsSecret() bool {
+	return r.method == http.MethodPost && (r.path == "/v1/tenants" || r.path == "/v1/api-keys")
 }
 
 // answer is what a 2xx brought.
@@ -69,7 +68,7 @@ func (c *Client) do(ctx context.Context, r call, opts ...CallOption) (answer, er
 		return answer{}, fmt.Errorf("%s %s: %w", r.method, r.path, err)
 	}
 	maxAttempts := c.retry.MaxAttempts
-	if r.probe || !r.repeatable() {
+	if r.probe || r.showsSecret() {
 		maxAttempts = 1
 	}
 	for attempt := 1; ; attempt++ {
@@ -115,6 +114,10 @@ func (c *Client) prepare(r *call) (http.Header, []byte, error) {
 	}
 	if r.allResults {
 		h.Set("Prefer", "return=representation")
+	}
+	if r.idempotencyKey == nil && r.method == http.MethodPost && !r.facts && !r.showsSecret() {
+		key := newID(c.clock.Now()) // a creation whose answer was lost may have happened: the key finds its answer
+		r.idempotencyKey = &key
 	}
 	if r.idempotencyKey != nil {
 		key := *r.idempotencyKey

@@ -42,16 +42,34 @@ func TestLostAnswersAreRetriedAsTheSameEvent(t *testing.T) {
 	}
 }
 
-// A creation whose answer was lost may have happened: a second one would adjust twice.
-func TestCreationsAreTriedOnce(t *testing.T) {
-	s, url := serve(t, cut, reply(201, `{"id":"adj_1"}`))
+// A creation whose answer was lost may have happened: the key lets the server tell.
+func TestCreationsAreRepeatedUnderOneKey(t *testing.T) {
+	s, url := serve(t, cut, reply(201, `{"id":"adj_1"}`), reply(201, `{"id":"adj_2"}`))
 	c := newClient(t, url, client.WithClock(&recordedClock{}))
 	in := client.NewAdjustment{Meter: "m", Customer: "c", Period: "2026-11", Amount: "-2.50", Reason: "r"}
-	if _, err := c.CreateAdjustment(context.Background(), in); err == nil {
+	for range 2 {
+		if _, err := c.CreateAdjustment(context.Background(), in); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var keys []string
+	for _, r := range s.requests() {
+		keys = append(keys, r.header.Get("Idempotency-Key"))
+	}
+	if len(keys) != 3 || keys[0] == "" || keys[0] != keys[1] || keys[1] == keys[2] {
+		t.Errorf("keys %q, want one for both attempts and another for the second call", keys)
+	}
+}
+
+// A second attempt would be answered without the secret: only the caller can look what became of the first.
+func TestWhatIsShownOnceIsAskedOnce(t *testing.T) {
+	s, url := serve(t, cut, reply(201, `{"id":"acme"}`))
+	c := newClient(t, url, client.WithClock(&recordedClock{}))
+	if _, err := c.CreateTenant(context.Background(), client.NewTenant{ID: "acme"}); err == nil {
 		t.Fatal("a cut connection was hidden from the caller")
 	}
-	if n := len(s.requests()); n != 1 {
-		t.Errorf("%d requests, want 1", n)
+	if got := s.requests(); len(got) != 1 || got[0].header.Get("Idempotency-Key") != "" {
+		t.Errorf("%d requests, want 1 without a key", len(got))
 	}
 }
 

@@ -7,7 +7,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/tallystick/tallystick/internal/core/audit"
 	"github.com/tallystick/tallystick/internal/core/usage"
+	"github.com/tallystick/tallystick/internal/service/limit"
+	"github.com/tallystick/tallystick/internal/service/once"
 )
 
 // metrics are the figures of the edge and the gate; the store brings its own.
@@ -17,6 +20,10 @@ type metrics struct {
 	took     *prometheus.HistogramVec
 	events   *prometheus.CounterVec
 	verdicts [usage.Rejected + 1]prometheus.Counter
+	keyed    *prometheus.CounterVec
+	changes  *prometheus.CounterVec
+	refused  *prometheus.CounterVec
+	alone    prometheus.Counter
 }
 
 func newMetrics() *metrics {
@@ -28,8 +35,16 @@ func newMetrics() *metrics {
 			Help: "Time to answer a request.", Buckets: prometheus.ExponentialBuckets(50e-6, 2.5, 12)}, []string{"method", "route"}),
 		events: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "tallystick", Name: "events_total",
 			Help: "Usage events judged, by verdict. Conflicts are facts that somebody believes to be billed and are not."}, []string{"status"}),
+		keyed: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "tallystick", Name: "idempotent_requests_total",
+			Help: "Writes with an Idempotency-Key, by what became of them: first, replayed, reused with another request, in use."}, []string{"outcome"}),
+		changes: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "tallystick", Name: "audit_events_total",
+			Help: "Changes that callers and schedules committed, by type and source."}, []string{"type", "source"}),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "tallystick", Subsystem: "ratelimit", Name: "refused_total",
+			Help: "Requests refused by a rate limit, by whose it is and what was too many."}, []string{"by", "dimension"}),
+		alone: prometheus.NewCounter(prometheus.CounterOpts{Namespace: "tallystick", Subsystem: "ratelimit", Name: "shared_failures_total",
+			Help: "Requests whose rate limit this node judged by itself, because what the nodes share did not answer."}),
 	}
-	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), m.requests, m.took, m.events)
+	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), m.requests, m.took, m.events, m.keyed, m.changes, m.refused, m.alone)
 	for s := usage.Accepted; s <= usage.Rejected; s++ {
 		m.verdicts[s] = m.events.WithLabelValues(s.String())
 	}
@@ -39,6 +54,14 @@ func newMetrics() *metrics {
 func (m *metrics) answered(method, route string, status int, took time.Duration) {
 	m.requests.WithLabelValues(method, route, strconv.Itoa(status)).Inc()
 	m.took.WithLabelValues(method, route).Observe(took.Seconds())
+}
+
+func (m *metrics) repeated(o once.Outcome) { m.keyed.WithLabelValues(string(o)).Inc() }
+
+func (m *metrics) changed(e audit.Event) { m.changes.WithLabelValues(e.Type, e.Source).Inc() }
+
+func (m *metrics) limited(by limit.By, of limit.Dimension) {
+	m.refused.WithLabelValues(string(by), of.String()).Inc()
 }
 
 func (m *metrics) judged(verdicts []usage.Verdict) {

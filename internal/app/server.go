@@ -16,9 +16,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/tallystick/tallystick/internal/edge/httpapi"
+	"github.com/tallystick/tallystick/internal/edge/redis"
 	"github.com/tallystick/tallystick/internal/service/billing"
-	"github.com/tallystick/tallystick/internal/service/gate"
+	"github.com/tallystick/tallystick/internal/service/once"
+	"github.com/tallystick/tallystick/internal/service/plans"
 	"github.com/tallystick/tallystick/internal/service/registry"
+	"github.com/tallystick/tallystick/internal/service/retention"
+	"github.com/tallystick/tallystick/internal/service/windows"
 	"github.com/tallystick/tallystick/internal/store"
 	"github.com/tallystick/tallystick/internal/store/engine"
 )
@@ -46,6 +50,8 @@ type Server struct {
 	failed      chan error     // takes the first listener that fails
 	serving     sync.WaitGroup
 	billing     *billing.Service
+	shelf       retention.Shelf // nil: there is no archive
+	limits      *redis.Limits   // nil: the nodes share none
 	stopJobs    func()
 	working     sync.WaitGroup // the jobs
 	ended       sync.Once
@@ -107,9 +113,24 @@ func (s *Server) open(ctx context.Context, fatal func(error)) error {
 	if err != nil {
 		return err
 	}
+	if s.shelf, err = s.settings.Retention.shelf(); err != nil {
+		return err
+	}
+	if s.shelf != nil {
+		s.store = retention.NewReading(s.store, s.shelf)
+	}
 	s.log.Info("store open", "store", shownStore(&s.settings), "took", time.Since(began).Round(time.Millisecond))
-	keys := registry.New(s.store, rand.Reader)
-	if s.settings.RootKey == "" {
+	limiter, err := s.limiter(m)
+	if err != nil {
+		return err
+	}
+	requests, joined := once.New(once.Options{Store: s.store, Keep: s.settings.Requests.Keep, Admit: s.settings.Requests.admit(limiter), Observe: m.repeated, Told: m.changed})
+	keys := registry.New(joined, rand.Reader)
+	if s.settings.RootKey != "" {
+		if err := keys.FoundOperator(ctx); err != nil {
+			return fmt.Errorf("make the operator's ledger: %w", err)
+		}
+	} else {
 		// Once begun this is not given up: a key that was made and never shown would be lost.
 		if s.operatorKey, _, err = keys.OperatorKey(context.WithoutCancel(ctx)); err != nil {
 			return fmt.Errorf("make the operator's key: %w", err)
@@ -117,13 +138,16 @@ func (s *Server) open(ctx context.Context, fatal func(error)) error {
 	}
 	shown := promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelWarn)})
 	h := s.settings.HTTP
-	s.billing = billing.New(s.store)
+	s.billing = billing.New(joined)
 	s.api = httpapi.New(httpapi.Options{
-		Store: s.store, Gate: gate.New(s.store, gate.Options{RootKey: s.settings.RootKey, Observe: m.judged}), Registry: keys, Billing: s.billing,
-		Logger: s.log, Metrics: shown, Observe: m.answered, Version: thisBuild().Version,
+		Store: s.store, Gate: s.gate(limiter, m), Registry: keys, Billing: s.billing, Plans: plans.New(joined), Windows: windows.New(s.store),
+		Requests: requests,
+		Logger:   s.log, Metrics: shown, Observe: m.answered, Version: thisBuild().Version,
 		BodyBudget: h.BodyBudget, ReadHeaderTimeout: h.ReadHeaderTimeout, ReadTimeout: h.ReadTimeout, WriteTimeout: h.WriteTimeout, IdleTimeout: h.IdleTimeout,
+		DrainTimeout: s.settings.Drain.Timeout,
 	})
 	s.servers = []*http.Server{s.api.HTTPServer(s.settings.Listen)}
+	s.listeners[0] = s.api.Express(s.listeners[0])
 	if s.settings.MetricsListen != "" {
 		mux := http.NewServeMux()
 		mux.Handle("GET /metrics", shown)
@@ -228,6 +252,9 @@ func (s *Server) release() error {
 		if err := l.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
 			errs = append(errs, err)
 		}
+	}
+	if s.limits != nil {
+		errs = append(errs, s.limits.Close())
 	}
 	if s.store != nil {
 		errs = append(errs, s.store.Close())

@@ -15,6 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/tallystick/tallystick/internal/edge/httpapi"
+	"github.com/tallystick/tallystick/internal/service/once"
 )
 
 // Settings is everything that the server can be told. They come from the defaults, then the file, then the flags.
@@ -27,13 +28,16 @@ type Settings struct {
 	// "embedded".
 	Store string `yaml:"store"`
 	// MetricsListen is an address of its own for /metrics, without a key. Default "": only the API serves it, to the operator.
-	MetricsListen string          `yaml:"metrics_listen"`
-	Log           LogSettings     `yaml:"log"`
-	Drain         DrainSettings   `yaml:"drain"`
-	HTTP          HTTPSettings    `yaml:"http"`
-	Engine        EngineSetting   `yaml:"engine"`
-	Postgres      DatabaseSetting `yaml:"postgres"`
-	Periods       PeriodSettings  `yaml:"periods"`
+	MetricsListen string            `yaml:"metrics_listen"`
+	Log           LogSettings       `yaml:"log"`
+	Drain         DrainSettings     `yaml:"drain"`
+	HTTP          HTTPSettings      `yaml:"http"`
+	Engine        EngineSetting     `yaml:"engine"`
+	Postgres      DatabaseSetting   `yaml:"postgres"`
+	Periods       PeriodSettings    `yaml:"periods"`
+	Requests      RequestSettings   `yaml:"requests"`
+	RateLimits    LimitSettings     `yaml:"rate_limits"`
+	Retention     RetentionSettings `yaml:"retention"`
 
 	// RootKey is the operator's key, from TALLYSTICK_ROOT_KEY: a secret has no place in a file of settings. Default "": the
 	// first start makes one.
@@ -79,6 +83,9 @@ type EngineSetting struct {
 	// IndexEntries is how many keys are gathered in memory before they are written, at some 45 bytes each. Default 1048576,
 	// 1024 to 33554432.
 	IndexEntries int `yaml:"index_entries"`
+	// Slices keeps usage sorted in Parquet files besides, which answer questions about spans of time. Default true; without them such
+	// questions read the journal.
+	Slices bool `yaml:"slices"`
 }
 
 // DatabaseSetting says how a PostgreSQL store is used.
@@ -105,6 +112,30 @@ type PeriodSettings struct {
 	CheckEvery time.Duration `yaml:"check_every"`
 }
 
+// RequestSettings are of requests with an Idempotency-Key.
+type RequestSettings struct {
+	// Keep is how long an answer is given again. Default 24h.
+	Keep time.Duration `yaml:"keep"`
+	// KeysPerSecond is how many new keys a tenant may use in a second, with a burst of one second's worth: what it has kept is at most
+	// that times Keep. Default 50.
+	KeysPerSecond int64 `yaml:"keys_per_second"`
+}
+
+// RetentionSettings say how long usage rows stay in the ledger. What leaves it is archived first.
+type RetentionSettings struct {
+	// Horizon is how far back facts are taken and rows kept. Default 0s: for ever. At least 2280h (95 days).
+	Horizon time.Duration `yaml:"horizon"`
+	// Archive is where months go that leave: a folder, or s3://bucket/prefix with the credentials in AWS_ACCESS_KEY_ID and
+	// AWS_SECRET_ACCESS_KEY. Reads that need what has left are answered from there, also when the horizon is 0s. Default "".
+	Archive string `yaml:"archive"`
+	// Endpoint is the server of the bucket, https://host. Default "": Amazon's.
+	Endpoint string `yaml:"endpoint"`
+	// Region is the bucket's. Default "us-east-1".
+	Region string `yaml:"region"`
+	// Every is how often the server looks for what can leave. Default 24h.
+	Every time.Duration `yaml:"every"`
+}
+
 // rootKeyVariable holds the operator's key.
 const rootKeyVariable = "TALLYSTICK_ROOT_KEY"
 
@@ -126,9 +157,11 @@ func defaultSettings() Settings {
 			BodyBudget: httpapi.DefaultBodyBudget, ReadHeaderTimeout: httpapi.DefaultReadHeaderTimeout, ReadTimeout: httpapi.DefaultReadTimeout,
 			WriteTimeout: httpapi.DefaultWriteTimeout, IdleTimeout: httpapi.DefaultIdleTimeout,
 		},
-		Engine:   EngineSetting{SegmentBytes: 64 << 20, CheckpointBytes: 64 << 20, IndexEntries: 1 << 20},
-		Postgres: DatabaseSetting{StatementTimeout: 30 * time.Second, LockTimeout: 10 * time.Second, ConnectTimeout: 5 * time.Second},
-		Periods:  PeriodSettings{CheckEvery: time.Minute},
+		Engine:    EngineSetting{SegmentBytes: 64 << 20, CheckpointBytes: 64 << 20, IndexEntries: 1 << 20, Slices: true},
+		Postgres:  DatabaseSetting{StatementTimeout: 30 * time.Second, LockTimeout: 10 * time.Second, ConnectTimeout: 5 * time.Second},
+		Periods:   PeriodSettings{CheckEvery: time.Minute},
+		Requests:  RequestSettings{Keep: once.DefaultKeep, KeysPerSecond: 50},
+		Retention: RetentionSettings{Region: "us-east-1", Every: 24 * time.Hour},
 	}
 }
 
@@ -204,6 +237,7 @@ func (s *Settings) check() error {
 		{"http.write_timeout", s.HTTP.WriteTimeout}, {"http.idle_timeout", s.HTTP.IdleTimeout},
 		{"postgres.statement_timeout", s.Postgres.StatementTimeout}, {"postgres.lock_timeout", s.Postgres.LockTimeout},
 		{"postgres.connect_timeout", s.Postgres.ConnectTimeout}, {"periods.check_every", s.Periods.CheckEvery},
+		{"requests.keep", s.Requests.Keep}, {"retention.every", s.Retention.Every},
 	} {
 		if d.value <= 0 {
 			return fmt.Errorf("%s: must be more than 0, for example 30s", d.name)
@@ -212,8 +246,8 @@ func (s *Settings) check() error {
 	return errors.Join(
 		within("http.body_budget", s.HTTP.BodyBudget, minBodyBudget, 1<<50), within("engine.segment_bytes", int64(s.Engine.SegmentBytes), 1<<20, 1<<30),
 		within("engine.checkpoint_bytes", s.Engine.CheckpointBytes, 64<<10, 1<<50), within("engine.index_entries", int64(s.Engine.IndexEntries), 1<<10, 1<<25),
-		within("postgres.max_conns", int64(s.Postgres.MaxConns), 0, 10_000),
-		checkRootKey(s.RootKey))
+		within("postgres.max_conns", int64(s.Postgres.MaxConns), 0, 10_000), within("requests.keys_per_second", s.Requests.KeysPerSecond, 1, 1<<30),
+		s.RateLimits.check(), s.Retention.check(), checkRootKey(s.RootKey))
 }
 
 func within(name string, value, low, high int64) error {

@@ -35,6 +35,11 @@ func TestSettingsAreChecked(t *testing.T) {
 		"segment bytes":     func(s *Settings) { s.Engine.SegmentBytes = 4096 },
 		"checkpoint bytes":  func(s *Settings) { s.Engine.CheckpointBytes = 0 },
 		"index entries":     func(s *Settings) { s.Engine.IndexEntries = 1 << 26 },
+		"request keys":      func(s *Settings) { s.Requests.KeysPerSecond = 0 },
+		"tenant's requests": func(s *Settings) { s.RateLimits.Tenant.RequestsPerSecond = -1 },
+		"a key's events":    func(s *Settings) { s.RateLimits.APIKey.EventsPerSecond = -1 },
+		"a key's bytes":     func(s *Settings) { s.RateLimits.APIKey.BytesPerSecond = 1 << 60 },
+		"shared limits":     func(s *Settings) { s.RateLimits.Redis = "localhost:6379" },
 		"root key in parts": func(s *Settings) { s.RootKey = "two words are too many" },
 	} {
 		s := defaultSettings()

@@ -58,6 +58,7 @@ var trunks = []struct {
 	{"internal/simtest", harness},
 	{"internal/archtest", harness},
 	{"internal/pgtest", harness},
+	{"internal/redistest", harness},
 }
 
 func roomOf(dir string) room {

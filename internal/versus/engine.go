@@ -57,7 +57,7 @@ func openEngine(ctx context.Context, b *bench, _ Cell) (subject, error) { return
 func newEngine(ctx context.Context, b *bench) (*engineSubject, error) {
 	s := &engineSubject{w: b.w, dir: b.folder(), figures: prometheus.NewRegistry()}
 	var err error
-	if s.e, err = engine.Open(engine.Options{Dir: s.dir, Metrics: s.figures}); err != nil {
+	if s.e, err = engine.Open(engine.Options{Dir: s.dir, Metrics: s.figures, NoSlices: true}); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(s.dir))
 	}
 	if _, err := populate(ctx, s.e, b.w); err != nil {

@@ -23,7 +23,7 @@ import (
 type GrowthOptions struct {
 	Keys    int64  // how far to fill. Default 10 M
 	First   int64  // the first stage; the next has ten times as many keys, and so on up to Keys. Default 1 M
-	Measure int64  // keys over which the rate is taken at each stage. Default 3 M
+	Measure int64  // keys over which the rate is taken at each stage, at least; see window. Default 3 M
 	Batch   int    // events of a call. Default 1000
 	Dir     string // default: a temporary folder
 	// Progress takes a line now and then. Default: nobody does.
@@ -37,6 +37,9 @@ const (
 	defaultGrowthBatch = 1000
 
 	defaultFirst = 1_000_000
+
+	// windowShare of a stage's keys are added while its rate is taken.
+	windowShare = 5
 
 	// roomPerKey bounds what journal, keys, state and a merge under way take.
 	roomPerKey = 150
@@ -56,6 +59,8 @@ type Stage struct {
 	Keys            int64   `json:"keys"`
 	EventsPerSecond float64 `json:"events_per_second"`
 	Share           float64 `json:"share_of_first"`     // of the first stage's rate
+	CPUPerEvent     float64 `json:"cpu_seconds_each"`   // of the whole process, the making of the events and the merges included
+	Merges          int64   `json:"merges"`             // of the key index, done while it was measured
 	AnonymousBytes  int64   `json:"anonymous_bytes"`    // most memory beyond the page cache while it was measured
 	JournalPerEvent float64 `json:"journal_bytes_each"` // by key
 	KeysPerEvent    float64 `json:"keys_bytes_each"`
@@ -77,12 +82,13 @@ func RunGrowth(ctx context.Context, o GrowthOptions) (g *Growth, err error) {
 		return nil, fmt.Errorf("make a folder for the store: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	if err := enoughRoom(dir, o.Keys+o.Measure); err != nil {
+	if err := enoughRoom(dir, o.Keys+window(o.Measure, o.Keys)); err != nil {
 		return nil, err
 	}
 	g = &Growth{}
-	job := childJob{Dir: dir, Measure: o.Measure, Batch: o.Batch}
+	job := childJob{Dir: dir, Batch: o.Batch}
 	for _, job.Keys = range stages(o.First, o.Keys) {
+		job.Measure = window(o.Measure, job.Keys)
 		stage, left, err := fillAndKill(ctx, job, o.Progress)
 		if err != nil {
 			return nil, fmt.Errorf("at %d keys: %w", job.Keys, err)
@@ -112,6 +118,10 @@ func stages(first, last int64) []int64 {
 	return append(out, last)
 }
 
+// window is how many keys a stage is measured over: so many that merges have their share of the time, which come once in sixteen
+// memory tables.
+func window(least, keys int64) int64 { return max(least, keys/windowShare) }
+
 // enoughRoom looks before an hour is spent: a full disk would end the run far later.
 func enoughRoom(dir string, keys int64) error {
 	var fs syscall.Statfs_t
@@ -135,7 +145,8 @@ func fillAndKill(ctx context.Context, job childJob, progress io.Writer) (*Stage,
 			fmt.Fprintf(progress, "%d of %d keys\n", said.Filled, job.Keys)
 		case said.Stage != nil:
 			stage = said.Stage
-			fmt.Fprintf(progress, "%d keys: %s events/s over the next %d, %d MiB of memory\n", stage.Keys, count(stage.EventsPerSecond), job.Measure, stage.AnonymousBytes/mebi)
+			fmt.Fprintf(progress, "%d keys: %s events/s over the next %d with %d merges, %.0f ns of processor each, %d MiB of memory\n",
+				stage.Keys, count(stage.EventsPerSecond), job.Measure, stage.Merges, 1e9*stage.CPUPerEvent, stage.AnonymousBytes/mebi)
 		case said.Left != nil:
 			job = *said.Left
 			return true
@@ -232,10 +243,10 @@ func (g *Growth) judge() {
 
 // Print writes the tables for people.
 func (g *Growth) Print(w io.Writer) {
-	fmt.Fprintf(w, "\n%12s %12s %9s %10s %12s %12s %10s %12s\n", "keys", "events/s", "of first", "memory", "journal/ev", "keys/ev", "state", "reopen")
+	fmt.Fprintf(w, "\n%12s %12s %9s %10s %7s %10s %12s %12s %10s %12s\n", "keys", "events/s", "of first", "cpu/ev", "merges", "memory", "journal/ev", "keys/ev", "state", "reopen")
 	for _, s := range g.Stages {
-		fmt.Fprintf(w, "%12d %12s %8.0f%% %6d MiB %10.1f B %10.1f B %6d MiB %10.2f s\n", s.Keys, count(s.EventsPerSecond), 100*s.Share,
-			s.AnonymousBytes/mebi, s.JournalPerEvent, s.KeysPerEvent, s.StateBytes/mebi, s.ReopenSeconds)
+		fmt.Fprintf(w, "%12d %12s %8.0f%% %7.0f ns %7d %6d MiB %10.1f B %10.1f B %6d MiB %10.2f s\n", s.Keys, count(s.EventsPerSecond), 100*s.Share,
+			1e9*s.CPUPerEvent, s.Merges, s.AnonymousBytes/mebi, s.JournalPerEvent, s.KeysPerEvent, s.StateBytes/mebi, s.ReopenSeconds)
 	}
 	printTargets(w, g.Targets)
 }
@@ -265,6 +276,6 @@ func newGrowthCommand(dir, file *string) *cobra.Command {
 	}
 	c.Flags().Int64Var(&o.Keys, "keys", defaultKeys, "how far to fill; a key takes some 70 bytes of disk")
 	c.Flags().Int64Var(&o.First, "first", defaultFirst, "the first stage; each has ten times the keys of the one before")
-	c.Flags().Int64Var(&o.Measure, "measure", defaultMeasure, "keys over which the rate is taken at each stage")
+	c.Flags().Int64Var(&o.Measure, "measure", defaultMeasure, "keys over which the rate is taken at each stage, or a fifth of the stage's if that is more")
 	return c
 }

@@ -22,7 +22,7 @@ func TestGrowth(t *testing.T) {
 		t.Fatalf("%d stages:\n%s", len(g.Stages), progress.String())
 	}
 	for _, s := range g.Stages {
-		if s.EventsPerSecond <= 0 || s.AnonymousBytes <= 0 || s.JournalPerEvent <= 0 || s.ReopenSeconds <= 0 {
+		if s.EventsPerSecond <= 0 || s.AnonymousBytes <= 0 || s.JournalPerEvent <= 0 || s.ReopenSeconds <= 0 || s.CPUPerEvent <= 0 {
 			t.Errorf("stage %+v", s)
 		}
 	}
@@ -71,6 +71,14 @@ func TestStages(t *testing.T) {
 	} {
 		if got := stages(c.first, c.last); !slices.Equal(got, c.want) {
 			t.Errorf("from %d to %d: %v", c.first, c.last, got)
+		}
+	}
+}
+
+func TestWindow(t *testing.T) {
+	for _, c := range []struct{ least, keys, want int64 }{{300, 500, 300}, {3, 15, 3}, {3, 100, 20}} {
+		if got := window(c.least, c.keys); got != c.want {
+			t.Errorf("at least %d at %d keys: %d", c.least, c.keys, got)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -24,6 +25,7 @@ import (
 const (
 	childCommand = "growth-child"
 	stateFolder  = "state"
+	mergesFigure = "tallystick_engine_index_merges"
 
 	growthSubmitters = 16
 	// tellEvery is how many keys lie between two reports of progress.
@@ -107,7 +109,7 @@ func (c *child) run(ctx context.Context) (err error) {
 	}
 	c.dir, c.figures = filepath.Join(c.job.Dir, "store"), prometheus.NewRegistry()
 	began := time.Now()
-	if c.e, err = engine.Open(engine.Options{Dir: c.dir, Metrics: c.figures}); err != nil {
+	if c.e, err = engine.Open(engine.Options{Dir: c.dir, Metrics: c.figures, NoSlices: true}); err != nil {
 		return fmt.Errorf("open: %w", err)
 	}
 	defer func() { err = errors.Join(err, c.e.Close()) }()
@@ -152,14 +154,10 @@ func (c *child) grow(ctx context.Context) error {
 	if _, err := c.send(ctx, streams, c.job.Keys, nil); err != nil {
 		return fmt.Errorf("fill: %w", err)
 	}
-	stage := &Stage{Keys: c.known}
-	before := c.known
-	peak := watchMemory()
-	took, err := c.send(ctx, streams, c.known+c.job.Measure, nil)
-	if stage.AnonymousBytes = peak(); err != nil {
+	stage, err := c.measure(ctx, streams)
+	if err != nil {
 		return fmt.Errorf("measure: %w", err)
 	}
-	stage.EventsPerSecond = float64(c.known-before) / (1 - duplicate) / took.Seconds()
 	if err := c.look(stage); err != nil {
 		return err
 	}
@@ -168,6 +166,36 @@ func (c *child) grow(ctx context.Context) error {
 	}
 	_, err = c.send(ctx, streams, 1<<62, c.askToBeKilled)
 	return err
+}
+
+func (c *child) measure(ctx context.Context, streams []*load.Stream) (*Stage, error) {
+	stage := &Stage{Keys: c.known}
+	merges, err := c.figure(mergesFigure)
+	if err != nil {
+		return nil, err
+	}
+	peak, used := watchMemory(), processorTime()
+	took, err := c.send(ctx, streams, stage.Keys+c.job.Measure, nil)
+	used = processorTime() - used
+	if stage.AnonymousBytes = peak(); err != nil {
+		return nil, err
+	}
+	merged, err := c.figure(mergesFigure)
+	if err != nil {
+		return nil, err
+	}
+	events := float64(c.known-stage.Keys) / (1 - duplicate)
+	stage.EventsPerSecond, stage.CPUPerEvent, stage.Merges = events/took.Seconds(), used.Seconds()/events, int64(merged-merges)
+	return stage, nil
+}
+
+// processorTime is what this process has used of all cores: where others use them too, it says more than the clock on the wall.
+func processorTime() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // look reads what the store takes on disk. Keys that are still in memory are in the journal alone.

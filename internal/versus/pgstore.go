@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -23,10 +22,10 @@ type pgStore struct {
 }
 
 func openPgStore(ctx context.Context, b *bench, _ Cell) (subject, error) {
-	if err := anew(ctx, b.cluster.address(), storeDatabase); err != nil {
+	if err := anew(ctx, b.cluster.URL(adminDatabase), storeDatabase); err != nil {
 		return nil, err
 	}
-	s, err := postgres.Open(ctx, postgres.Options{URL: strings.Replace(b.cluster.address(), "dbname=postgres", "dbname="+storeDatabase, 1)})
+	s, err := postgres.Open(ctx, postgres.Options{URL: b.cluster.URL(storeDatabase)})
 	if err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}

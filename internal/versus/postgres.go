@@ -48,12 +48,15 @@ type pgSubject struct {
 	ids   [][16]byte // of tenants
 }
 
+// adminDatabase is there in every new PostgreSQL.
+const adminDatabase = "postgres"
+
 // maxPool keeps a server of few cores from switching between more backends than help: beyond it the rate only falls.
 const maxPool = 32
 
 // openPg makes the schema anew. The checkpoint writes down what earlier cells left, so that this one does not pay for it.
 func openPg(ctx context.Context, b *bench, schema string, connections int) (*pgSubject, error) {
-	config, err := pgxpool.ParseConfig(b.cluster.address())
+	config, err := pgxpool.ParseConfig(b.cluster.URL(adminDatabase))
 	if err != nil {
 		return nil, fmt.Errorf("configure pool: %w", err)
 	}

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/tallystick/tallystick/internal/load"
+	"github.com/tallystick/tallystick/internal/versus/pgserver"
 )
 
 // Options of a run. The zero value is the full comparison.
@@ -89,8 +90,8 @@ type bench struct {
 	o       Options
 	w       *load.Workload
 	dir     string
-	cluster *cluster // nil when no contender needs it
-	stores  int      // made so far, to name their folders
+	cluster *pgserver.Server // nil when no contender needs it
+	stores  int              // made so far, to name their folders
 }
 
 // Run measures every chosen contender in every chosen cell, then disk and reads, and judges the figures.
@@ -109,13 +110,13 @@ func Run(ctx context.Context, o Options) (r *Result, err error) {
 	chosen := o.Only.contenders()
 	if slices.ContainsFunc(chosen, func(c contender) bool { return c.postgres }) {
 		if b.cluster, err = startCluster(ctx, o.Fleeting); err != nil {
-			return nil, fmt.Errorf("start a private PostgreSQL: %w", err)
+			return nil, err
 		}
-		defer b.cluster.stop()
+		defer func() { err = errors.Join(err, b.cluster.Stop()) }()
 	}
 	r = &Result{Taken: time.Now().UTC().Truncate(time.Second), CPUs: runtime.NumCPU(), Go: runtime.Version(), Repetitions: o.Repetitions}
 	if b.cluster != nil {
-		r.Postgres = b.cluster.version
+		r.Postgres = b.cluster.Version()
 	}
 	if err := b.cells(ctx, chosen, r); err != nil {
 		return nil, err

@@ -74,7 +74,11 @@ func TestWrongCountsAreFound(t *testing.T) {
 	if b.cluster, err = startCluster(ctx, true); err != nil {
 		t.Fatal(err)
 	}
-	defer b.cluster.stop()
+	defer func() {
+		if err := b.cluster.Stop(); err != nil {
+			t.Error(err)
+		}
+	}()
 	for _, c := range all() {
 		t.Run(c.name, func(t *testing.T) {
 			s, err := c.open(ctx, b, Cell{20, 3})

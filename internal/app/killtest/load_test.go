@@ -58,7 +58,7 @@ func unitSize(stream, n int) int {
 
 // memory is what callers were told, over all lives of the server.
 type memory struct {
-	acks atomic.Int64 // of this life
+	acks atomic.Int64 // of this life; of several nodes together there is one life
 
 	mu    sync.Mutex // guards what follows
 	life  int
@@ -97,9 +97,24 @@ func (m *memory) heard(verdicts []client.Verdict) {
 	}
 }
 
+// objects notes something else that is wrong.
+func (m *memory) objects(format string, args ...any) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.wrong = append(m.wrong, fmt.Sprintf(format, args...))
+}
+
+func (m *memory) hasObjected() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.wrong) > 0
+}
+
 // check ends the test on the first wrong answer.
 func (m *memory) check(t *testing.T) {
 	t.Helper()
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if len(m.wrong) > 0 {
 		t.Fatalf("%d wrong answers; the first: %s", len(m.wrong), m.wrong[0])
 	}
@@ -114,7 +129,7 @@ type sender struct {
 // send sends until the server is gone. A sender that is behind the other of its stream sends what is known already.
 func (s *sender) send(ctx context.Context, c *client.Client, m *memory) {
 	for ctx.Err() == nil {
-		verdicts, err := deliver(ctx, c, unitAt(s.stream, s.next))
+		verdicts, _, err := deliver(ctx, c, unitAt(s.stream, s.next))
 		if err != nil {
 			return
 		}
@@ -124,20 +139,21 @@ func (s *sender) send(ctx context.Context, c *client.Client, m *memory) {
 	}
 }
 
-func deliver(ctx context.Context, c *client.Client, u unit) ([]client.Verdict, error) {
+// deliver sends a unit, and says how often that took.
+func deliver(ctx context.Context, c *client.Client, u unit) (verdicts []client.Verdict, attempts int, err error) {
 	events := u.events()
 	if len(events) == 1 {
 		a, err := c.SendEvent(ctx, &events[0])
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
-		return []client.Verdict{a.Verdict}, nil
+		return []client.Verdict{a.Verdict}, a.Attempts, nil
 	}
 	a, err := c.SendEvents(ctx, events, client.AllResults())
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	return a.Results, nil
+	return a.Results, a.Attempts, nil
 }
 
 // live runs the server under load until it has answered enough, then kills it while requests are under way.

@@ -17,32 +17,73 @@ import (
 	"time"
 
 	"github.com/tallystick/tallystick/client"
+	"github.com/tallystick/tallystick/internal/pgtest"
 )
 
 const rootKey = "kill-test-root-key"
 
-// settings make everything that is bounded small, so that kills meet rolling segments, flushed keys and checkpoints too.
+// settings of every server. What is bounded is small, so that kills meet rolling segments, flushed keys and checkpoints too.
 const settings = `
 listen: 127.0.0.1:0
 log: {format: json, level: info}
 engine: {segment_bytes: 1048576, checkpoint_bytes: 131072, index_entries: 2048}
 `
 
-// binary is tallystick, built from this checkout.
-type binary struct {
-	path, config, data string
+// hasty settings find out soon that a database does not answer.
+const hasty = settings + `
+postgres: {statement_timeout: 2s, lock_timeout: 2s, connect_timeout: 1s}
+`
+
+const (
+	settingsFile = "settings.yaml"
+	hastyFile    = "hasty.yaml"
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if err := errors.Join(pgtest.Cleanup(), os.RemoveAll(built.dir)); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
 }
 
-func build(t *testing.T) binary {
+// built is the program, made once for all tests.
+var built struct {
+	once sync.Once
+	dir  string
+	err  error
+}
+
+// binary is tallystick, built from this checkout, on one store.
+type binary struct {
+	path, config string
+	store        []string // the flag that names it
+}
+
+func build(t *testing.T, store ...string) binary {
 	t.Helper()
-	dir := t.TempDir()
-	b := binary{path: filepath.Join(dir, "tallystick"), config: filepath.Join(dir, "settings.yaml"), data: filepath.Join(dir, "data")}
-	if out, err := exec.Command("go", "build", "-o", b.path, "github.com/tallystick/tallystick/cmd/tallystick").CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
+	built.once.Do(func() {
+		if built.dir, built.err = os.MkdirTemp("", "killtest"); built.err != nil {
+			return
+		}
+		if out, err := exec.Command("go", "build", "-o", built.dir, "github.com/tallystick/tallystick/cmd/tallystick").CombinedOutput(); err != nil {
+			built.err = fmt.Errorf("build: %w\n%s", err, out)
+			return
+		}
+		for name, text := range map[string]string{settingsFile: settings, hastyFile: hasty} {
+			built.err = errors.Join(built.err, os.WriteFile(filepath.Join(built.dir, name), []byte(text), 0o600))
+		}
+	})
+	if built.err != nil {
+		t.Fatal(built.err)
 	}
-	if err := os.WriteFile(b.config, []byte(settings), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	return binary{path: filepath.Join(built.dir, "tallystick"), config: filepath.Join(built.dir, settingsFile), store: store}
+}
+
+// hasty is the same with settings for a database that is about to fail.
+func (b binary) hasty() binary {
+	b.config = filepath.Join(built.dir, hastyFile)
 	return b
 }
 
@@ -56,8 +97,9 @@ type process struct {
 
 func (b binary) start(t *testing.T) *process {
 	t.Helper()
-	p := &process{cmd: exec.Command(b.path, "serve", "--config", b.config, "--data", b.data), url: make(chan string, 1)}
+	p := &process{cmd: exec.Command(b.path, append([]string{"serve", "--config", b.config}, b.store...)...), url: make(chan string, 1)}
 	p.cmd.Env = append(os.Environ(), "TALLYSTICK_ROOT_KEY="+rootKey)
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // no test leaves a server behind, however it ends
 	stderr, err := p.cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -66,6 +108,7 @@ func (b binary) start(t *testing.T) *process {
 		t.Fatal(err)
 	}
 	p.log.Go(func() { p.follow(stderr) })
+	t.Cleanup(p.end)
 	return p
 }
 
@@ -79,6 +122,16 @@ func (p *process) follow(r io.Reader) {
 			p.url <- "http://" + line.Address
 		}
 	}
+}
+
+// end ends the process if a test that failed has left it running.
+func (p *process) end() {
+	if p.cmd.ProcessState != nil {
+		return
+	}
+	_ = p.cmd.Process.Kill() // it may have ended by itself
+	p.log.Wait()
+	_ = p.cmd.Wait() // the test has said already what is wrong
 }
 
 // kill ends the process at once and waits for it.
@@ -137,7 +190,7 @@ func connect(t *testing.T, url, key string, opts ...client.Option) *client.Clien
 // verify runs the command on the stopped store and returns how many rows it saw.
 func (b binary) verify(t *testing.T) uint64 {
 	t.Helper()
-	out, err := exec.Command(b.path, "verify", "--data", b.data, "--json").Output()
+	out, err := exec.Command(b.path, append([]string{"verify", "--json"}, b.store...)...).Output()
 	if err != nil {
 		var exit *exec.ExitError
 		if errors.As(err, &exit) {

@@ -21,6 +21,10 @@ const (
 // ActorSystem is who acts when nobody asked: schedules and rules.
 const ActorSystem = "system"
 
+// EntityRequest is what stored answers are told under. They are no change of anything a caller knows: the audit log does not
+// show them.
+const EntityRequest = "request"
+
 // Of names a change of an entity.
 func Of(entity, action, id string) Event {
 	return Event{Type: entity + "." + action, EntityType: entity, EntityID: id}

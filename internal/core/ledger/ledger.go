@@ -33,12 +33,18 @@ type Row struct {
 	Change *Change
 }
 
-// Section is what one commit added to one tenant: rows with consecutive numbers and one time.
+// Section is what one commit added to one tenant: rows with consecutive numbers and one time. When usage rows of it were archived
+// and have left, Gone says how many, and Chain is the chain after the section, which can then no longer be had from its rows alone.
 type Section struct {
 	First uint64
 	At    calendar.Micros
 	Rows  []Row
+	Gone  int
+	Chain [sha256.Size]byte
 }
+
+// Count is how many rows the commit added.
+func (s *Section) Count() int { return len(s.Rows) + s.Gone }
 
 // Hasher advances a chain by one section at a time. It keeps its buffer between sections.
 type Hasher struct{ buf []byte }

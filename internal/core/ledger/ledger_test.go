@@ -104,7 +104,7 @@ func TestStatesSurviveEncoding(t *testing.T) {
 			RateLimit: tenant.RateLimit{RequestsPerSecond: 1, EventsPerSecond: 2, BytesPerSecond: 3}}},
 		"meter": {Meter: &meter.Meter{Number: 3, Slug: "m", Name: "M", Aggregation: meter.Unique, EventType: "t", ValueProperty: "v", UniqueProperty: "u", Lateness: time.Hour,
 			Late: meter.Reject, KeyPolicy: meter.DerivedKey, KeyFields: []string{"time"}, KeyBucket: time.Second, Future: time.Minute, Rounding: meter.HalfEven, CreatedAt: at}},
-		"adjustment": {Adjustment: &usage.Adjustment{ID: "adj_9", Seq: 9, At: at, Meter: 1, Customer: "c", Month: 24322, Amount: amount.One, Reason: "r", Actor: "a", Reverts: "adj_4"}},
+		"adjustment": {Adjustment: &usage.Adjustment{ID: "adj_9", Seq: 9, At: at, Meter: 1, Customer: "c", Month: 24322, Amount: amount.One, Reason: "r", Actor: "a", Reverts: "adj_4", Replay: "late=reject"}},
 		"close":      {Close: &usage.Period{Month: 24322, Closed: true, ClosedAt: at, Seq: 9, Actor: "a"}},
 	} {
 		row.Change = &Change{State: s.Encode()}

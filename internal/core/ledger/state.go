@@ -8,6 +8,8 @@ import (
 	"github.com/tallystick/tallystick/internal/core/amount"
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/meter"
+	"github.com/tallystick/tallystick/internal/core/quota"
+	"github.com/tallystick/tallystick/internal/core/request"
 	"github.com/tallystick/tallystick/internal/core/tenant"
 	"github.com/tallystick/tallystick/internal/core/usage"
 )
@@ -19,6 +21,13 @@ type State struct {
 	Meter      *meter.Meter
 	Adjustment *usage.Adjustment
 	Close      *usage.Period
+	Plan       *quota.Plan
+	Assignment *quota.Assignment
+	Alert      *quota.Alert     // of its fields, meter, customer, month and threshold
+	Floor      *calendar.Micros // facts before it are refused: of the deployment in the operator's ledger, else of the tenant
+	Archive    *Archive
+	Base       *Base
+	Request    *request.Stored
 }
 
 // stateVersion is written into every state. A reader that meets another one must stop: guessing would change the bill.
@@ -33,6 +42,13 @@ type (
 		Meter      *meterJSON      `json:"meter,omitempty"`
 		Adjustment *adjustmentJSON `json:"adjustment,omitempty"`
 		Close      *closeJSON      `json:"period_close,omitempty"`
+		Plan       *planJSON       `json:"plan,omitempty"`
+		Assignment *assignmentJSON `json:"plan_assignment,omitempty"`
+		Alert      *alertJSON      `json:"quota_alert,omitempty"`
+		Floor      *floorJSON      `json:"floor,omitempty"`
+		Archive    *archiveJSON    `json:"archive,omitempty"`
+		Base       *baseJSON       `json:"base,omitempty"`
+		Request    *requestJSON    `json:"request,omitempty"`
 	}
 	tenantJSON struct {
 		ID        string          `json:"id"`
@@ -107,10 +123,29 @@ func (s State) Encode() []byte {
 		out.Adjustment = &adjustmentJSON{a.Meter, a.Customer, a.Month, a.Amount.String(), a.Reason, a.Actor, a.Reverts, a.Replay}
 	case s.Close != nil:
 		out.Close = &closeJSON{s.Close.Month, s.Close.Actor}
+	case s.Floor != nil:
+		out.Floor = &floorJSON{*s.Floor}
+	case s.Archive != nil:
+		out.Archive = encodeArchive(s.Archive)
+	case s.Base != nil:
+		out.Base = encodeBase(s.Base)
+	case s.Request != nil:
+		out.Request = encodeRequest(s.Request)
+	case s.Plan != nil:
+		out.Plan = planOf(s.Plan)
+	case s.Assignment != nil:
+		out.Assignment = &assignmentJSON{s.Assignment.Customer, s.Assignment.Plan}
+	case s.Alert != nil:
+		out.Alert = &alertJSON{s.Alert.Meter, s.Alert.Customer, s.Alert.Month, s.Alert.Threshold}
 	}
-	b, err := json.Marshal(out)
+	return plain(out)
+}
+
+// plain writes a shape whose fields cannot fail to encode.
+func plain(shape any) []byte {
+	b, err := json.Marshal(shape)
 	if err != nil {
-		panic(fmt.Sprintf("ledger: a state of plain fields does not encode: %v", err))
+		panic(fmt.Sprintf("ledger: a shape of plain fields does not encode: %v", err))
 	}
 	return b
 }
@@ -139,6 +174,20 @@ func DecodeState(r *Row) (State, error) {
 		return in.Adjustment.state(r)
 	case in.Close != nil:
 		return State{Close: &usage.Period{Month: in.Close.Month, Closed: true, ClosedAt: r.At, Seq: r.Seq, Actor: in.Close.Actor}}, nil
+	case in.Plan != nil:
+		return in.Plan.state()
+	case in.Assignment != nil:
+		return State{Assignment: &quota.Assignment{Customer: in.Assignment.Customer, Plan: in.Assignment.Plan}}, nil
+	case in.Alert != nil:
+		return in.Alert.state(), nil
+	case in.Floor != nil:
+		return State{Floor: &in.Floor.At}, nil
+	case in.Archive != nil:
+		return in.Archive.state(r)
+	case in.Base != nil:
+		return in.Base.state()
+	case in.Request != nil:
+		return in.Request.state()
 	}
 	return State{}, fmt.Errorf("row %d (%s) has a state of no known entity: use a newer tallystick", r.Seq, r.Change.Type)
 }

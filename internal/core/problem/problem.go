@@ -31,6 +31,7 @@ const (
 	Unauthorized     Code = "unauthorized"       // no key, or a bad one
 	Forbidden        Code = "forbidden"          // the key may not do this
 	NotFound         Code = "not_found"          // not there, or not yours
+	Archived         Code = "archived"           // it was there, and is in the archive now
 	MethodNotAllowed Code = "method_not_allowed" // the path exists, the method does not
 	NotAcceptable    Code = "not_acceptable"
 	TooLarge         Code = "too_large"
@@ -38,6 +39,9 @@ const (
 	TenantClosed     Code = "tenant_closed"
 	Fixed            Code = "fixed_after_first_event"
 	Exists           Code = "already_exists"
+	KeyReused        Code = "idempotency_key_reused" // by another request
+	KeyInUse         Code = "idempotency_key_in_use" // the first is still running
+	RateLimited      Code = "rate_limited"
 	Busy             Code = "busy"        // queues are full: try again
 	Unavailable      Code = "unavailable" // the store cannot commit now
 	Timeout          Code = "timeout"
@@ -56,6 +60,7 @@ type Error struct {
 	Detail     string
 	Fields     []Field
 	RetryAfter time.Duration // zero when trying again does not help
+	ResetsAt   time.Time     // of a quota: when its period ends; zero for every other refusal
 	cause      error
 }
 
@@ -81,6 +86,13 @@ func Wrap(code Code, cause error, format string, args ...any) *Error {
 func (e *Error) Retry(after time.Duration) *Error {
 	c := *e
 	c.RetryAfter = after
+	return &c
+}
+
+// Resets returns a copy that tells when the quota's period ends, and to come back then.
+func (e *Error) Resets(at time.Time, after time.Duration) *Error {
+	c := *e
+	c.ResetsAt, c.RetryAfter = at, after
 	return &c
 }
 

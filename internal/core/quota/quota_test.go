@@ -1,6 +1,7 @@
 package quota
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/tallystick/tallystick/internal/core/amount"
@@ -14,13 +15,22 @@ func a(s string) amount.Amount {
 	return v
 }
 
+// limited compiles a plan of one quota.
+func limited(q Quota) *Limit {
+	q.Meter = "calls"
+	return Compile(&Plan{Name: "pro", Quotas: []Quota{q}}).Limit("calls")
+}
+
 func TestJudge(t *testing.T) {
-	hard := Limit{Limit: a("10")}
-	soft := Limit{Limit: a("10"), Soft: true, HardCap: a("20")}
-	open := Limit{Limit: a("10"), Soft: true}
+	hard := limited(Quota{Limit: a("10")})
+	soft := limited(Quota{Limit: a("10"), Soft: true, Multiplier: a("2")})
+	open := limited(Quota{Limit: a("10"), Soft: true})
+	fine := limited(Quota{Limit: a("0.000000000003"), Soft: true, Multiplier: a("1.5")})
+	none := limited(Quota{Limit: a("0"), Soft: true, Multiplier: a("2")})
+	ignored := limited(Quota{Limit: a("10"), Multiplier: a("2")})
 	for _, c := range []struct {
 		name      string
-		l         Limit
+		l         *Limit
 		used, add string
 		want      Ruling
 	}{
@@ -34,7 +44,13 @@ func TestJudge(t *testing.T) {
 		{"and refuses past it", soft, "19", "1.1", Refused},
 		{"one fact larger than the cap", soft, "0", "21", Refused},
 		{"no cap, no refusal", open, "10000", "1", Over},
-		{"what does not fit a number is refused", open, "99999999999999999999999999", "1", Refused},
+		{"not even of what does not fit a number: the counter refuses that", open, "99999999999999999999999999", "1", Over},
+		{"a cap refuses what does not fit a number", soft, "99999999999999999999999999", "1", Refused},
+		{"so does a hard limit", hard, "99999999999999999999999999", "1", Refused},
+		{"a cap between two amounts is the lower one", fine, "0.000000000003", "0.000000000001", Over},
+		{"and not the higher", fine, "0.000000000004", "0.000000000001", Refused},
+		{"twice nothing is nothing", none, "0", "0.000000000001", Refused},
+		{"a hard limit has no use for a multiplier", ignored, "10", "1", Refused},
 	} {
 		if got := c.l.Judge(a(c.used), a(c.add)); got != c.want {
 			t.Errorf("%s: %d, want %d", c.name, got, c.want)
@@ -42,11 +58,83 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-func TestRemaining(t *testing.T) {
-	l := Limit{Limit: a("10")}
-	for used, want := range map[string]string{"0": "10", "9.5": "0.5", "10": "0", "12": "0"} {
-		if got := l.Remaining(a(used)).String(); got != want {
-			t.Errorf("used %s: %s left, want %s", used, got, want)
+func TestStanding(t *testing.T) {
+	hard := limited(Quota{Limit: a("10")})
+	soft := limited(Quota{Limit: a("10"), Soft: true, Multiplier: a("2")})
+	for _, c := range []struct {
+		l              *Limit
+		used, left, is string
+	}{
+		{hard, "0", "10", "within"}, {hard, "9.5", "0.5", "within"}, {hard, "10", "0", "exhausted"}, {hard, "12", "0", "exhausted"},
+		{soft, "9.999999999999", "0.000000000001", "within"}, {soft, "10", "0", "over"}, {soft, "19.999999999999", "0", "over"}, {soft, "20", "0", "exhausted"},
+	} {
+		if got := c.l.Remaining(a(c.used)).String(); got != c.left {
+			t.Errorf("used %s: %s left, want %s", c.used, got, c.left)
+		}
+		if got := c.l.Standing(a(c.used)).String(); got != c.is {
+			t.Errorf("used %s: %s, want %s", c.used, got, c.is)
+		}
+	}
+}
+
+func TestDue(t *testing.T) {
+	plain := limited(Quota{Limit: a("10"), Thresholds: []uint16{50, 80, 100, 150}})
+	fine := limited(Quota{Limit: a("0.000000000003"), Thresholds: []uint16{50}})
+	nothing := limited(Quota{Limit: a("0"), Thresholds: []uint16{80, 100}})
+	for _, c := range []struct {
+		l    *Limit
+		used string
+		told uint16
+		want string
+	}{
+		{plain, "4.999999999999", 0, "[]"}, {plain, "5", 0, "[50]"}, {plain, "5", 50, "[]"}, {plain, "8", 50, "[80]"},
+		{plain, "100", 0, "[50 80 100 150]"}, {plain, "10", 80, "[100]"}, {plain, "1", 100, "[]"},
+		// Half of three smallest parts lies between one and two of them: one does not reach it.
+		{fine, "0.000000000001", 0, "[]"}, {fine, "0.000000000002", 0, "[50]"},
+		{nothing, "0", 0, "[]"}, {nothing, "0.000000000001", 0, "[80 100]"},
+	} {
+		if got := fmt.Sprint(c.l.Due(a(c.used), c.told, nil)); got != c.want {
+			t.Errorf("%s used, told of %d: %s, want %s", c.used, c.told, got, c.want)
+		}
+	}
+}
+
+func TestCheck(t *testing.T) {
+	good := Quota{Meter: "calls", Limit: a("10"), Soft: true, Multiplier: a("1.000000000001"), Thresholds: DefaultThresholds}
+	many := make([]Quota, MaxQuotas+1)
+	for _, c := range []struct {
+		path   string
+		change func(p *Plan)
+	}{
+		{"", func(*Plan) {}},
+		{"", func(p *Plan) { p.Quotas = nil }},
+		{"", func(p *Plan) {
+			p.Quotas[0].Limit, p.Quotas[0].Multiplier, p.Quotas[0].Thresholds = amount.Zero, MaxMultiplier, []uint16{MaxThreshold}
+		}},
+		{"name", func(p *Plan) { p.Name = "" }},
+		{"name", func(p *Plan) { p.Name = "a/b" }},
+		{"quotas", func(p *Plan) { p.Quotas = many }},
+		{"prices", func(p *Plan) { p.Prices = make([]byte, MaxPrices+1) }},
+		{"quotas[0].meter", func(p *Plan) { p.Quotas[0].Meter = "" }},
+		{"quotas[1].meter", func(p *Plan) { p.Quotas = append(p.Quotas, good) }},
+		{"quotas[0].limit", func(p *Plan) { p.Quotas[0].Limit = a("-1") }},
+		{"quotas[0].limit", func(p *Plan) { p.Quotas[0].Limit = MaxLimit }},
+		{"quotas[0].hard_cap_multiplier", func(p *Plan) { p.Quotas[0].Multiplier = a("0.999999999999") }},
+		{"quotas[0].hard_cap_multiplier", func(p *Plan) { p.Quotas[0].Multiplier = a("-2") }},
+		{"quotas[0].hard_cap_multiplier", func(p *Plan) { p.Quotas[0].Multiplier = a("1000.1") }},
+		{"quotas[0].thresholds", func(p *Plan) { p.Quotas[0].Thresholds = []uint16{0} }},
+		{"quotas[0].thresholds", func(p *Plan) { p.Quotas[0].Thresholds = []uint16{80, 80} }},
+		{"quotas[0].thresholds", func(p *Plan) { p.Quotas[0].Thresholds = []uint16{1001} }},
+		{"quotas[0].thresholds", func(p *Plan) { p.Quotas[0].Thresholds = []uint16{1, 2, 3, 4, 5, 6, 7, 8, 9} }},
+	} {
+		p := Plan{Name: "pro", Quotas: []Quota{good}}
+		c.change(&p)
+		bad := p.Check()
+		switch {
+		case c.path == "" && bad != nil:
+			t.Errorf("%+v: %v, want it to pass", p, bad)
+		case c.path != "" && (bad == nil || bad.Fields[0].Path != c.path):
+			t.Errorf("%+v: %v, want %s to be at fault", p, bad, c.path)
 		}
 	}
 }

@@ -88,14 +88,6 @@ func CheckName(path, name string, limit int) *problem.Error {
 	return nil
 }
 
-func validOrigin(o string) bool {
-	rest, ok := strings.CutPrefix(o, "https://")
-	if !ok {
-		rest, ok = strings.CutPrefix(o, "http://")
-	}
-	return ok && rest != "" && len(o) <= 300 && !strings.ContainsAny(rest, "/?#@ \t\r\n*\"\\") && strings.ToLower(o) == o
-}
-
 // Scope is one right of an API key.
 type Scope uint8
 

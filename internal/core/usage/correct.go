@@ -14,13 +14,16 @@ func keepCorrection(st State, f *Fact, seq uint64, row *Row) *problem.Error {
 	e := f.Event
 	target, err := st.Target(KeyOfID(e.Corrects))
 	if err != nil {
-		return unreadable(err)
+		return targetFailure(err)
 	}
 	if target == nil {
 		return problem.New(problem.UnknownCorrectionTarget, "no event %s to correct", quoted(e.Corrects))
 	}
 	if target.IsCorrection() {
 		return problem.At("corrects", "%s is itself a correction: correct the original event", quoted(e.Corrects))
+	}
+	if p := checkFloor(target.Time, st.Floor()); p != nil {
+		return p
 	}
 	if p := agrees(e, target); p != nil {
 		return p
@@ -52,6 +55,9 @@ func keepCorrection(st State, f *Fact, seq uint64, row *Row) *problem.Error {
 	}
 	if !c.fits(e.Quantity) {
 		return problem.New(problem.Overflow, "the counter of meter %s for this customer in %s cannot hold more than 10^26", m.Slug, row.Month())
+	}
+	if p := tallyFits(st, m, row.Month(), e.Quantity); p != nil {
+		return p
 	}
 	if err := applyCorrection(st, c, m, &o, row, seq); err != nil {
 		return unreadable(err)
@@ -157,6 +163,12 @@ func applyCorrection(st State, c *Counter, m *meter.Meter, o *Outcome, row *Row,
 	if err != nil {
 		return err
 	}
+	var tally *Tally
+	if AddsUp(m.Aggregation) {
+		if tally, err = st.Tally(m.Number, id.Month); err != nil {
+			return err
+		}
+	}
 	next := done.with(o)
 	unique := m.Aggregation == meter.Unique
 	onTime, all := c.OnTime.clone(), c.All().clone()
@@ -171,7 +183,7 @@ func applyCorrection(st State, c *Counter, m *meter.Meter, o *Outcome, row *Row,
 		}
 	}
 	c.seal(m.Aggregation, st.Closed(id.Month))
-	before := c.Total(m.Aggregation)
+	before, used := c.Total(m.Aggregation), c.All().Value(m.Aggregation)
 	c.OnTime = *onTime
 	if c.Late != nil || o.Why != OnTime {
 		c.Late = all
@@ -181,6 +193,10 @@ func applyCorrection(st State, c *Counter, m *meter.Meter, o *Outcome, row *Row,
 		for name, onTime := range members {
 			st.AddMember(id, c.Generation, name, onTime)
 		}
+	}
+	if tally != nil {
+		change, _ := c.All().Value(m.Aggregation).Sub(used)
+		tally.Used, _ = tally.Used.Add(change)
 	}
 	st.Correct(target, o.Meter, next)
 	if o.Why != OnTime {

@@ -21,6 +21,7 @@ type Counter struct {
 	Adjusted   bool          // there were some, though they may add up to nothing
 	Sealed     bool          // SealedTotal was fixed because something came after the close
 	SealedAt   amount.Amount
+	Alerted    uint16 // the highest threshold, in percent, of the customer's quota that was told of
 }
 
 // All is the fold of every row.
@@ -134,7 +135,7 @@ func (c *Counter) add(o *Outcome, t calendar.Micros, k Key, seenOnTime, seen boo
 // Equal compares two counters of one meter to the last digit, in all that a rule or a caller can see.
 func (c *Counter) Equal(d *Counter, a meter.Aggregation) bool {
 	return c.OnTime.Equal(&d.OnTime) && c.All().Equal(d.All()) && c.Started == d.Started && c.Watermark == d.Watermark &&
-		c.Manual == d.Manual && c.SealedTotal(a) == d.SealedTotal(a)
+		c.Manual == d.Manual && c.SealedTotal(a) == d.SealedTotal(a) && c.Alerted == d.Alerted
 }
 
 // Empty reports whether the counter has never been touched.

@@ -156,6 +156,15 @@ func (b *book) compare(t *rapid.T) {
 				t.Fatalf("%s %s: applied\n%+v late %+v\nfolded\n%+v late %+v", a, id.Month, r, r.Late, want, want.Late)
 			}
 		}
+		for id, got := range b.judged.tallies {
+			want, err := v.Tally(id.Meter, id.Month)
+			if err != nil {
+				return err
+			}
+			if *got != want || *b.replayed.tallies[id] != want {
+				t.Fatalf("tally of %s in %s: decided %+v, applied %+v, folded %+v", b.judged.Meter(id.Meter).Slug, id.Month, *got, *b.replayed.tallies[id], want)
+			}
+		}
 		return b.addUp(v)
 	})
 	if err != nil {

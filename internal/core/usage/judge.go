@@ -5,6 +5,7 @@ import (
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/meter"
 	"github.com/tallystick/tallystick/internal/core/problem"
+	"github.com/tallystick/tallystick/internal/core/quota"
 )
 
 // Known is what a tenant's ledger holds under a key.
@@ -24,6 +25,8 @@ type Corrected struct {
 type State interface {
 	// Known looks the fact's key up, comparing contents unless the fact's key has a bucket.
 	Known(f *Fact) (Known, error)
+	// Floor is the time below which no fact is taken any more; zero: there is no horizon.
+	Floor() calendar.Micros
 	// Closed reports whether the period is closed.
 	Closed(m calendar.Month) bool
 	// Meter returns a meter by number; rows name only meters that exist.
@@ -40,6 +43,10 @@ type State interface {
 	AddMember(id CounterID, generation uint32, member string, onTime bool)
 	// Slice calls fn for every row below seq that the counter folded, in any order.
 	Slice(id CounterID, below uint64, fn func(*Row, *Outcome)) error
+	// Limit returns what the plan of a customer allows of a meter, that of the tenant itself when customer is empty; nil: all.
+	Limit(slug, customer string) (*quota.Limit, error)
+	// Tally returns the live tally of a meter that adds up, new if there is none. The rules change it in place.
+	Tally(meter uint32, m calendar.Month) (*Tally, error)
 }
 
 // Judge decides one fact: duplicate or conflict, late or on time, kept or refused. If it is kept, row is filled with what
@@ -48,6 +55,9 @@ func Judge(st State, f *Fact, seq uint64, now calendar.Micros, row *Row) Verdict
 	p := f.Refusal
 	if p == nil {
 		p = checkFuture(f, now)
+	}
+	if p == nil {
+		p = checkHorizon(f, st.Floor())
 	}
 	if p != nil && f.Key.Name == "" {
 		return refused(f, p)
@@ -110,6 +120,8 @@ type touch struct {
 	counter          *Counter
 	closed           bool
 	seenOnTime, seen bool
+	tally            *Tally        // nil for a meter that does not add up
+	used             amount.Amount // of the tally, with the fact
 }
 
 func keepFact(st State, f *Fact, now calendar.Micros, row *Row) *problem.Error {
@@ -124,7 +136,7 @@ func keepFact(st State, f *Fact, now calendar.Micros, row *Row) *problem.Error {
 	touches := few[:0]
 	for i := range feeds {
 		o := Outcome{Meter: feeds[i].Meter.Number, Value: feeds[i].Value, Member: feeds[i].Member}
-		t, p := reach(st, feeds[i].Meter, &o, row, month)
+		t, p := reach(st, feeds[i].Meter, &o, row, month, now)
 		if p != nil {
 			return p
 		}
@@ -138,7 +150,7 @@ func keepFact(st State, f *Fact, now calendar.Micros, row *Row) *problem.Error {
 }
 
 // reach reads what deciding one meter's outcome needs, and decides it.
-func reach(st State, m *meter.Meter, o *Outcome, row *Row, month calendar.Month) (touch, *problem.Error) {
+func reach(st State, m *meter.Meter, o *Outcome, row *Row, month calendar.Month, now calendar.Micros) (touch, *problem.Error) {
 	id := CounterID{m.Number, row.Customer, month}
 	c, err := st.Counter(id)
 	if err != nil {
@@ -153,6 +165,11 @@ func reach(st State, m *meter.Meter, o *Outcome, row *Row, month calendar.Month)
 	}
 	if o.Why != OnTime && m.Late == meter.Reject {
 		return t, lateProblem(o.Why, row, m, c)
+	}
+	if AddsUp(m.Aggregation) {
+		if p := t.ration(st, m, o, id, now); p != nil {
+			return t, p
+		}
 	}
 	if !c.fits(o.Value) {
 		return t, problem.New(problem.Overflow, "the counter of meter %s for this customer in %s cannot hold more than 10^26", m.Slug, month)
@@ -177,6 +194,9 @@ func lateProblem(w Why, row *Row, m *meter.Meter, c *Counter) *problem.Error {
 // applyFact folds a decided outcome. It also tells an adjusted outcome its amount, which a replay finds to be the same.
 func applyFact(st State, m *meter.Meter, o *Outcome, row *Row, t touch) {
 	t.counter.seal(m.Aggregation, t.closed)
+	if t.tally != nil {
+		t.tally.Used = t.used
+	}
 	if o.Why == OnTime {
 		t.counter.add(o, row.Time, row.Key, t.seenOnTime, t.seen)
 	} else {
@@ -206,6 +226,12 @@ func Apply(st State, row *Row, seq uint64) error {
 			continue
 		}
 		t := touch{counter: c, closed: st.Closed(id.Month)}
+		if AddsUp(m.Aggregation) {
+			if t.tally, err = st.Tally(id.Meter, id.Month); err != nil {
+				return err
+			}
+			t.used, _ = t.tally.Used.Add(adds(m.Aggregation, &o)) // it fitted when it was decided
+		}
 		if o.Member != "" {
 			if t.seenOnTime, t.seen, err = st.Member(id, c.Generation, o.Member); err != nil {
 				return err

@@ -10,6 +10,7 @@ import (
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/meter"
 	"github.com/tallystick/tallystick/internal/core/problem"
+	"github.com/tallystick/tallystick/internal/core/quota"
 	"github.com/tallystick/tallystick/internal/core/usage"
 )
 
@@ -23,6 +24,9 @@ type live struct {
 	corrected map[string]usage.Corrected
 	members   map[string]bool
 	closed    map[calendar.Month]bool
+	tallies   map[usage.CounterID]*usage.Tally // the customer is left out
+	limits    map[string]*quota.Limit          // by slug and customer
+	floor     calendar.Micros
 	broken    error // what reading fails with
 }
 
@@ -30,6 +34,7 @@ func newLive(meters []*meter.Meter) *live {
 	return &live{
 		meters: meters, rows: map[uint64]*usage.Row{}, keys: map[usage.Key]uint64{}, counters: map[usage.CounterID]*usage.Counter{},
 		corrected: map[string]usage.Corrected{}, members: map[string]bool{}, closed: map[calendar.Month]bool{},
+		tallies: map[usage.CounterID]*usage.Tally{}, limits: map[string]*quota.Limit{},
 	}
 }
 
@@ -42,6 +47,8 @@ func (l *live) Known(f *usage.Fact) (usage.Known, error) {
 	}
 	return usage.Known{Seq: seq, Other: !f.Bucket && !usage.SameContent(f.Event, &l.rows[seq].Event, f.Key.Space)}, l.broken
 }
+
+func (l *live) Floor() calendar.Micros { return l.floor }
 
 func (l *live) Closed(m calendar.Month) bool { return l.closed[m] }
 
@@ -85,6 +92,18 @@ func (l *live) Slice(id usage.CounterID, below uint64, fn func(*usage.Row, *usag
 		}
 	}
 	return l.broken
+}
+
+func (l *live) Limit(slug, customer string) (*quota.Limit, error) {
+	return l.limits[slug+"/"+customer], l.broken
+}
+
+func (l *live) Tally(number uint32, m calendar.Month) (*usage.Tally, error) {
+	id := usage.CounterID{Meter: number, Month: m}
+	if l.tallies[id] == nil {
+		l.tallies[id] = &usage.Tally{}
+	}
+	return l.tallies[id], l.broken
 }
 
 func (l *live) keep(seq uint64, r *usage.Row) { l.rows[seq], l.keys[r.Key] = r, seq }

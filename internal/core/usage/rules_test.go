@@ -24,6 +24,9 @@ import (
 //	counter SLUG CUSTOMER MONTH, rows, adjustments    what can be read
 //	adjust SLUG CUSTOMER MONTH amount=A reason=R       a person's adjustment
 //	close MONTH               the close of a period
+//	plan NAME                 a plan; each input line is a quota: SLUG limit=A [soft] [multiplier=A] [thresholds=(80, 100)]
+//	assign [CUSTOMER] plan=P  the plan of a customer, or of the tenant; plan=none takes it away
+//	used, alerts              what all customers used, and what was told of thresholds
 //
 // Times are RFC 3339, or a date alone for its midnight. A clock that is not set stays where it was.
 func TestRules(t *testing.T) {
@@ -64,6 +67,14 @@ func (s *story) tell(d *datadriven.TestData) (string, error) {
 		return s.adjust(d)
 	case "close":
 		return s.close(d.CmdArgs[0].Key)
+	case "plan":
+		return s.plan(d)
+	case "assign":
+		return s.assign(d)
+	case "used":
+		return s.used()
+	case "alerts":
+		return s.alerts()
 	}
 	return "", fmt.Errorf("no such command")
 }

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/tallystick/tallystick/internal/service/gate"
 )
 
 // Every route against every kind of caller: nobody, a bad key, an ended key, each scope alone, the tenant's admin, another
@@ -20,7 +22,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 		"expired": expiring.text("api_key"), "revoked": revoked.text("api_key"), "wrong secret": w.keys["admin"][:len(w.keys["admin"])-1] + "x",
 		"not a key": "secret", "a key of nobody": strings.Replace(w.keys["admin"], "acme", "nobody", 1), "empty": " ",
 	}
-	let := map[who]map[string]string{ // by who, the callers that are let in, beside those with the scope
+	let := map[gate.Who]map[string]string{ // by who, the callers that are let in, beside those with the scope
 		anyone:     {"": "", "audit": "", "other": ""},
 		ofOperator: {"operator": ""},
 		ofNamed:    {"operator": "", "admin": ""},

@@ -54,9 +54,19 @@ func (x *exchange) take(n int64) error {
 	return nil
 }
 
-// readBody returns the whole body, decompressed, of at most limit bytes. The memory is the caller's for good: events share
-// it, so it is never used again.
+// readBody returns the whole body, decompressed, of at most limit bytes, and counts it against the caller's rate. The memory is the
+// caller's for good: events share it, so it is never used again.
 func (x *exchange) readBody(limit int64) ([]byte, error) {
+	body, err := x.decompressed(limit)
+	if err != nil {
+		return nil, err
+	}
+	err = x.caller.TakeBytes(x.r.Context(), len(body))
+	x.tellStanding()
+	return body, err
+}
+
+func (x *exchange) decompressed(limit int64) ([]byte, error) {
 	if x.r.ContentLength > limit {
 		return nil, tooLarge(limit)
 	}

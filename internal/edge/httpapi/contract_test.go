@@ -8,10 +8,8 @@ import (
 	"maps"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/getkin/kin-openapi/openapi3filter"
@@ -19,7 +17,7 @@ import (
 
 	"github.com/tallystick/tallystick/api"
 	"github.com/tallystick/tallystick/internal/core/problem"
-	"github.com/tallystick/tallystick/internal/core/usage"
+	"github.com/tallystick/tallystick/internal/core/tenant"
 )
 
 // contract holds exchanges against the published document and remembers which answers were seen.
@@ -114,6 +112,7 @@ func TestContract(t *testing.T) {
 		w.driveRefusals(rt)
 	}
 	w.driveQuota()
+	w.driveLimits()
 
 	served := map[string]bool{}
 	for _, rt := range routes {
@@ -172,9 +171,17 @@ func (w *world) story() {
 	for _, path := range []string{
 		"/v1/meters?limit=1", "/v1/meters/views", "/v1/events?limit=2", "/v1/events?status=adjusted", "/v1/events?meter=tokens&from=2026-11-01T00:00:00Z&to=1826668800000",
 		"/v1/events/a", "/v1/counters?limit=1", "/v1/counters?meter=calls&customer=c1&period=2026-11", "/v1/adjustments", "/v1/periods", "/v1/periods/2026-11",
+		"/v1/counters?as_of=9", "/v1/periods?as_of=9", "/v1/periods/2026-11?as_of=2026-11-15T12:00:00Z", "/v1/usage?meter=calls",
+		"/v1/usage?meter=calls&window=hour&timezone=Asia/Kolkata&group_by=customer,resource,properties.region,properties.n,properties.b,properties.z&from=2026-11-01T00:00:00Z&to=1826668800000&limit=1",
 	} {
 		w.get(path).status(t, 200)
 	}
+	for _, path := range []string{"/v1/counters", "/v1/periods", "/v1/periods/2026-11", "/v1/usage"} {
+		w.get(path+"?as_of=1000000").refused(t, 422, "invalid")
+	}
+	table := call{method: "GET", path: "/v1/usage?meter=calls&group_by=customer", key: "read"}
+	w.do(table.with("Accept", "text/csv")).status(t, 200)
+	w.do(table.with("Accept", "image/png")).refused(t, 406, "not_acceptable")
 	w.do(call{method: "PATCH", path: "/v1/meters/calls", key: "admin", body: `{"lateness":null,"name":"Calls"}`}).status(t, 200)
 	w.do(call{method: "PATCH", path: "/v1/meters/calls", key: "admin", body: `{"aggregation":"max"}`}).refused(t, 409, "fixed_after_first_event")
 	a := w.do(call{method: "POST", path: "/v1/adjustments", key: "billing", body: `{"meter":"calls","customer":"c9","period":"2026-10","amount":-2.5,"reason":"goodwill"}`}).status(t, 201)
@@ -184,6 +191,10 @@ func (w *world) story() {
 	w.do(call{method: "POST", path: "/v1/periods/2026-10/close", key: "billing"}).status(t, 200)
 	w.get("/v1/periods/2026-10").status(t, 200)
 	w.get("/v1/counters?period=2026-10").status(t, 200)
+	w.plans()
+	for _, path := range []string{"/v1/audit-events?limit=2", "/v1/audit-events?entity_type=meter&entity_id=calls&offset=1", "/v1/audit-events/aud_1"} {
+		w.do(call{method: "GET", path: path, key: "audit"}).status(t, 200)
+	}
 	w.do(call{method: "GET", path: "/metrics", key: "operator"}).status(t, 200)
 	for _, path := range []string{"/healthz", "/readyz", "/openapi.yaml"} {
 		w.do(call{method: "GET", path: path}).status(t, 200)
@@ -193,7 +204,7 @@ func (w *world) story() {
 // example is a request of the route that would be let in.
 func (w *world) example(rt route) call {
 	path := rt.pattern
-	for _, v := range [][2]string{{"/tenants/{id}", "/tenants/acme"}, {"{id}", "nobody"}, {"{slug}", "calls"}, {"{period}", "2026-11"}} {
+	for _, v := range [][2]string{{"/tenants/{id}", "/tenants/acme"}, {"{id}", "nobody"}, {"{slug}", "calls"}, {"{period}", "2026-11"}, {"{name}", "nothing"}} {
 		path = strings.Replace(path, v[0], v[1], 1)
 	}
 	c := call{method: rt.method, path: path}
@@ -215,7 +226,11 @@ func (w *world) driveRefusals(rt route) {
 		none := ok
 		none.key = ""
 		w.do(none).refused(t, 401, "unauthorized")
-		w.do(ok.with("Authorization", "Bearer "+w.keys["audit"])).refused(t, 403, "forbidden")
+		lacking := "audit"
+		if rt.need == tenant.Audit {
+			lacking = "read"
+		}
+		w.do(ok.with("Authorization", "Bearer "+w.keys[lacking])).refused(t, 403, "forbidden")
 		lost := ok
 		lost.key = "operator"
 		w.do(lost.with("Tally-Tenant", "nobody")).refused(t, 404, "not_found")
@@ -266,10 +281,19 @@ func (w *world) closedExample(rt route, c call) call {
 		c.body = `{"name":"x"}`
 	case "/v1/events":
 		c.body = `{"id":"x","meter":"calls","customer":"c"}`
+	case "/v1/plans/{name}":
+		c.body = `{}`
+	case "/v1/tenant-plan", "/v1/customers/{id}/plan":
+		c.body = `{"plan":null}`
 	case "/v1/adjustments":
 		c.body = `{"meter":"calls","customer":"c","period":"2026-11","amount":"1","reason":"r"}`
 	}
 	return c
+}
+
+// rowReads are the routes that may need rows that have left the ledger.
+var rowReads = map[string]bool{
+	"GET /v1/events": true, "GET /v1/events/{id}": true, "GET /v1/counters": true, "GET /v1/usage": true, "GET /v1/periods": true, "GET /v1/periods/{period}": true,
 }
 
 // failing drives the two ways in which the server itself is at fault.
@@ -283,6 +307,10 @@ func (w *world) failing(c call, rt route) {
 	}
 	w.store.set(func(s *troubled) { s.err = problem.New(problem.Unavailable, "disk full") })
 	w.do(c).refused(t, 503, "unavailable")
+	if rowReads[rt.method+" "+rt.pattern] {
+		w.store.set(func(s *troubled) { s.err = problem.New(problem.Archived, "the usage rows of 2025-01 are archived") })
+		w.do(c).refused(t, 410, "archived")
+	}
 	w.store.set(func(s *troubled) { s.err, s.cause = nil, "boom" })
 	if a := w.do(c).refused(t, 500, "internal"); bytes.Contains(a.body, []byte("boom")) || bytes.Contains(a.body, []byte(".go")) {
 		t.Errorf("the answer tells of the panic: %s", a.body)
@@ -290,15 +318,34 @@ func (w *world) failing(c call, rt route) {
 	w.store.set(func(s *troubled) { s.cause = nil })
 }
 
+// driveQuota has acme run into a plan.
 func (w *world) driveQuota() {
-	w.store.set(func(s *troubled) {
-		s.verdict = func(v *usage.Verdict) {
-			*v = usage.Verdict{Key: v.Key, Status: usage.Rejected, Problem: problem.New(problem.QuotaExceeded, "spent").Retry(90*time.Second + 1)}
+	w.do(call{method: "PUT", path: "/v1/plans/nothing", key: "billing", body: `{"quotas":[{"meter":"calls","limit":0}]}`}).status(w.t, 200)
+	w.do(call{method: "PUT", path: "/v1/tenant-plan", key: "billing", body: `{"plan":"nothing"}`}).status(w.t, 200)
+	w.send(`{"id":"q","meter":"calls","customer":"c1"}`).refused(w.t, http.StatusTooManyRequests, "quota_exceeded")
+	w.send(`[{"id":"q","meter":"calls","customer":"c1"}]`).status(w.t, 200)
+}
+
+// driveLimits has a key that is spent meet every route that can be too much for it, and every write of the operator too many keys.
+func (w *world) driveLimits() {
+	c := call{method: "POST", path: "/v1/api-keys", key: "operator", body: `{"scopes":["admin"],"rate_limit":{"requests_per_second":1}}`}
+	spent := w.do(c.with("Tally-Tenant", "acme")).status(w.t, 201).text("api_key")
+	w.do(call{method: "GET", path: "/v1/meters", key: spent}).status(w.t, 200)
+	w.tooMany.Store(true)
+	for _, rt := range routes {
+		c := w.example(rt)
+		switch {
+		case rt.who == ofTenant || rt.who == ofNamed:
+			c.key = spent
+		case rt.who == ofOperator && rt.method == "POST":
+			c = c.with("Idempotency-Key", "one-too-many")
+			c.body = `{"id":"late"}`
+		default:
+			continue
 		}
-	})
-	a := w.send(`{"id":"q","meter":"calls","customer":"c1"}`).refused(w.t, http.StatusTooManyRequests, "quota_exceeded")
-	if a.header.Get("Tally-Quota-Exceeded") != "1" || a.header.Get("Retry-After") != strconv.Itoa(91) {
-		w.t.Errorf("headers %v", a.header)
+		if a := w.do(c).refused(w.t, http.StatusTooManyRequests, "rate_limited"); a.header.Get("Retry-After") == "" || a.header.Get("Tally-Ratelimit") != "1" {
+			w.t.Errorf("%s %s: %v", c.method, c.path, a.header)
+		}
 	}
-	w.store.set(func(s *troubled) { s.verdict = nil })
+	w.tooMany.Store(false)
 }

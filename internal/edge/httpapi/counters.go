@@ -14,7 +14,7 @@ import (
 
 // listCounters serves GET /v1/counters.
 func listCounters(x *exchange) error {
-	q, err := x.query("meter", "customer", "period", "limit", "cursor")
+	q, err := x.query("meter", "customer", "period", "as_of", "limit", "cursor")
 	if err != nil {
 		return err
 	}
@@ -30,7 +30,11 @@ func listCounters(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	f := billing.CounterFilter{Meter: q.get("meter"), Customer: q.get("customer"), Month: month}
+	asOf, err := q.asOf()
+	if err != nil {
+		return err
+	}
+	f := billing.CounterFilter{Meter: q.get("meter"), Customer: q.get("customer"), Month: month, AsOf: asOf}
 	counters, next, err := x.s.options.Billing.Counters(x.r.Context(), x.caller.Tenant, f, after, limit)
 	if err != nil {
 		return err

@@ -49,7 +49,8 @@ func acceptEvents(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	verdicts, err := x.s.options.Gate.Record(x.r.Context(), x.caller, batch.Events, key)
+	verdicts, err := x.caller.Record(x.r.Context(), batch.Events, key)
+	x.tellStanding()
 	if err != nil {
 		// The scratch is left to the collector: after a context that ended early, a store may still be reading the events.
 		return err
@@ -207,6 +208,7 @@ func appendVerdict(b []byte, e *usage.Event, v *usage.Verdict) []byte {
 		b = append(b, p.Code...)
 		b = append(b, `","detail":`...)
 		b = appendText(b, p.Detail)
+		b = appendResets(b, p)
 		b = appendFields(b, p.Fields)
 	}
 	return b

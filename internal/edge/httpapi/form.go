@@ -50,6 +50,9 @@ func (x *exchange) noForm() error {
 }
 
 func (x *exchange) setupBody() ([]byte, error) {
+	if x.bodyRead {
+		return x.body, nil
+	}
 	if err := x.noQuery(); err != nil {
 		return nil, err
 	}

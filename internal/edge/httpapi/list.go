@@ -136,7 +136,7 @@ const (
 	maxCursor     = 1024
 )
 
-// filterHash is of everything that the list depends on except limit and cursor.
+// filterHash is of everything that the list depends on except how far along it the page is.
 func filterHash(tenantID, path string, known []string, values url.Values) (out [cursorHash]byte) {
 	var b []byte
 	add := func(s string) {
@@ -146,7 +146,7 @@ func filterHash(tenantID, path string, known []string, values url.Values) (out [
 	add(tenantID)
 	add(path)
 	for _, name := range known {
-		if name != "limit" && name != "cursor" {
+		if name != "limit" && name != "cursor" && name != "offset" {
 			add(name)
 			add(values.Get(name))
 		}

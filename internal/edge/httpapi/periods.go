@@ -12,7 +12,7 @@ import (
 
 // listPeriods serves GET /v1/periods.
 func listPeriods(x *exchange) error {
-	q, err := x.query("limit", "cursor")
+	q, err := x.query("as_of", "limit", "cursor")
 	if err != nil {
 		return err
 	}
@@ -24,7 +24,11 @@ func listPeriods(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	periods, err := x.s.options.Billing.Periods(x.r.Context(), x.caller.Tenant, from, limit+1)
+	asOf, err := q.asOf()
+	if err != nil {
+		return err
+	}
+	periods, err := x.s.options.Billing.PeriodsThen(x.r.Context(), x.caller.Tenant, from, limit+1, asOf)
 	if err != nil {
 		return err
 	}
@@ -60,14 +64,19 @@ func (x *exchange) period() (calendar.Month, error) {
 
 // getPeriod serves GET /v1/periods/{period}.
 func getPeriod(x *exchange) error {
-	if err := x.noQuery(); err != nil {
+	q, err := x.query("as_of")
+	if err != nil {
+		return err
+	}
+	asOf, err := q.asOf()
+	if err != nil {
 		return err
 	}
 	m, err := x.period()
 	if err != nil {
 		return err
 	}
-	p, err := x.s.options.Billing.Period(x.r.Context(), x.caller.Tenant, m)
+	p, err := x.s.options.Billing.PeriodThen(x.r.Context(), x.caller.Tenant, m, asOf)
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/core/properties"
 )
@@ -25,6 +26,7 @@ var kinds = map[problem.Code]kind{
 	problem.Unauthorized:     {http.StatusUnauthorized, "No API key, or not a valid one", 0},
 	problem.Forbidden:        {http.StatusForbidden, "The API key may not do this", 0},
 	problem.NotFound:         {http.StatusNotFound, "Not found", 0},
+	problem.Archived:         {http.StatusGone, "Archived", 0},
 	problem.MethodNotAllowed: {http.StatusMethodNotAllowed, "The method is not allowed here", 0},
 	problem.NotAcceptable:    {http.StatusNotAcceptable, "No acceptable representation", 0},
 	problem.Conflict:         {http.StatusConflict, "In conflict with what is there", 0},
@@ -33,6 +35,9 @@ var kinds = map[problem.Code]kind{
 	problem.TenantClosed:     {http.StatusConflict, "The tenant is closed", 0},
 	problem.TooLarge:         {http.StatusRequestEntityTooLarge, "Too large", 0},
 	problem.UnsupportedMedia: {http.StatusUnsupportedMediaType, "Unsupported media type", 0},
+	problem.KeyReused:        {http.StatusUnprocessableEntity, "The Idempotency-Key belongs to another request", 0},
+	problem.KeyInUse:         {http.StatusConflict, "The Idempotency-Key is in use", time.Second},
+	problem.RateLimited:      {http.StatusTooManyRequests, "Too many requests", time.Second},
 	problem.QuotaExceeded:    {http.StatusTooManyRequests, "Quota exceeded", time.Second},
 	problem.Busy:             {http.StatusServiceUnavailable, "Busy", time.Second},
 	problem.Unavailable:      {http.StatusServiceUnavailable, "Unavailable", 5 * time.Second},
@@ -80,6 +85,8 @@ func (x *exchange) refuse(err error) {
 	switch p.Code {
 	case problem.Unauthorized:
 		h["Www-Authenticate"] = []string{"Bearer"}
+	case problem.RateLimited:
+		h["Tally-Ratelimit"] = one
 	case problem.QuotaExceeded:
 		h["Tally-Quota-Exceeded"] = one
 	}
@@ -103,10 +110,19 @@ func (x *exchange) refuse(err error) {
 	b = appendText(b, p.Detail)
 	b = append(b, `,"request_id":`...)
 	b = appendText(b, x.id)
+	b = appendResets(b, p)
 	b = appendFields(b, p.Fields)
 	b = append(b, '}', '\n')
 	h["Content-Type"] = problemType
 	x.write(k.status, b)
+}
+
+// appendResets writes ,"resets_at":… of a quota.
+func appendResets(b []byte, p *problem.Error) []byte {
+	if p.ResetsAt.IsZero() {
+		return b
+	}
+	return appendMoment(b, "resets_at", calendar.FromTime(p.ResetsAt))
 }
 
 // appendFields writes ,"errors":[…] when there are any.
@@ -128,9 +144,12 @@ func appendFields(b []byte, fields []problem.Field) []byte {
 	return append(b, ']')
 }
 
-// retryAfter is whole seconds, rounded up: who comes back earlier is refused again.
-func retryAfter(d time.Duration) string {
-	return strconv.FormatInt(max(1, int64((d+time.Second-1)/time.Second)), 10)
+// retryAfter is at least a second.
+func retryAfter(d time.Duration) string { return wholeSeconds(max(d, time.Second)) }
+
+// wholeSeconds rounds up: who comes back earlier is refused again.
+func wholeSeconds(d time.Duration) string {
+	return strconv.FormatInt(int64((d+time.Second-1)/time.Second), 10)
 }
 
 // appendText writes a JSON string. Details quote what callers sent, which need not be UTF-8.

@@ -9,6 +9,7 @@ import (
 	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/core/request"
 	"github.com/tallystick/tallystick/internal/core/tenant"
+	"github.com/tallystick/tallystick/internal/service/gate"
 )
 
 const eventsPath = "/v1/events"
@@ -17,19 +18,17 @@ const eventsPath = "/v1/events"
 type route struct {
 	method  string
 	pattern string // segments between slashes; one of them may be a variable in braces
-	who     who
+	who     gate.Who
 	need    tenant.Scope // of a key, when who is ofTenant
 	handle  func(*exchange) error
 }
 
-// who may call a route.
-type who uint8
-
+// Who may call a route, in the gate's words.
 const (
-	anyone     who = iota // no key is looked at
-	ofTenant              // a key of the tenant with the needed scope, or the operator's key and a named tenant
-	ofOperator            // the operator's key
-	ofNamed               // the operator's key, or an admin key of the very tenant that the path names
+	anyone     = gate.Anyone
+	ofTenant   = gate.OfTenant
+	ofOperator = gate.OfOperator
+	ofNamed    = gate.OfNamed
 )
 
 // routes is everything that is served. The contract test holds it against the published document.
@@ -60,6 +59,7 @@ var routes = []route{
 	{"GET", "/v1/events/{id}", ofTenant, tenant.Read, getEvent},
 
 	{"GET", "/v1/counters", ofTenant, tenant.Read, listCounters},
+	{"GET", "/v1/usage", ofTenant, tenant.Read, getUsage},
 
 	{"POST", "/v1/adjustments", ofTenant, tenant.Billing, postAdjustment},
 	{"GET", "/v1/adjustments", ofTenant, tenant.Read, listAdjustments},
@@ -69,6 +69,18 @@ var routes = []route{
 	{"GET", "/v1/periods", ofTenant, tenant.Read, listPeriods},
 	{"GET", "/v1/periods/{period}", ofTenant, tenant.Read, getPeriod},
 	{"POST", "/v1/periods/{period}/close", ofTenant, tenant.Billing, closePeriod},
+
+	{"PUT", "/v1/plans/{name}", ofTenant, tenant.Billing, putPlan},
+	{"GET", "/v1/plans", ofTenant, tenant.Read, listPlans},
+	{"GET", "/v1/plans/{name}", ofTenant, tenant.Read, getPlan},
+	{"PUT", "/v1/tenant-plan", ofTenant, tenant.Billing, putTenantPlan},
+	{"GET", "/v1/tenant-plan", ofTenant, tenant.Read, getTenantPlan},
+	{"PUT", "/v1/customers/{id}/plan", ofTenant, tenant.Billing, putCustomerPlan},
+	{"GET", "/v1/customers/{id}/plan", ofTenant, tenant.Read, getCustomerPlan},
+	{"GET", "/v1/quotas", ofTenant, tenant.Read, listQuotas},
+
+	{"GET", "/v1/audit-events", ofTenant, tenant.Audit, listAuditEvents},
+	{"GET", "/v1/audit-events/{id}", ofTenant, tenant.Audit, getAuditEvent},
 }
 
 // postEvents is the hot route, which ServeHTTP knows by itself.
@@ -124,6 +136,9 @@ func (s *Server) dispatch(x *exchange) error {
 				return x.serve(rt)
 			}
 		}
+		if x.isPreflight() {
+			return x.preflight(s.table[i].allow)
+		}
 		x.w.Header()["Allow"] = []string{s.table[i].allow}
 		return problem.New(problem.MethodNotAllowed, "%s is not allowed here; allowed: %s", x.r.Method, s.table[i].allow)
 	}
@@ -162,68 +177,43 @@ func cutSegment(path string) (segment, rest string) {
 	return path, ""
 }
 
-// serve lets the caller in, or not, before anything else of the request is looked at.
+// serve passes the gate before anything else of the request is looked at.
 func (x *exchange) serve(rt *route) error {
 	x.route = rt
 	if rt.who != anyone {
-		if err := x.authenticate(); err != nil {
-			return err
-		}
-		if err := x.authorize(rt); err != nil {
+		if err := x.enter(rt); err != nil {
 			return err
 		}
 	}
-	return rt.handle(x)
+	return x.handle(rt)
 }
 
-func (x *exchange) authenticate() error {
-	header := x.r.Header["Authorization"]
-	if len(header) == 0 {
-		return problem.New(problem.Unauthorized, "no API key: send the header Authorization: Bearer tk_…")
+// enter tells the gate what the header says.
+func (x *exchange) enter(rt *route) error {
+	token, err := x.token()
+	if err != nil {
+		return err
 	}
-	scheme, token, ok := strings.Cut(header[0], " ")
-	if len(header) > 1 || !ok || !strings.EqualFold(scheme, "Bearer") {
-		return problem.New(problem.Unauthorized, "the header Authorization must be: Bearer tk_…")
-	}
-	named := ""
+	r := gate.Request{Token: token, Origin: x.origin(), Right: gate.Right{Who: rt.who, Scope: rt.need, Named: x.param}}
 	if h := x.r.Header["Tally-Tenant"]; len(h) > 0 {
-		named = strings.Join(h, ",") // two tenants name none
+		r.Tenant = strings.Join(h, ",") // two tenants name none
 	}
-	var err error
-	x.caller, err = x.s.options.Gate.Authenticate(x.r.Context(), strings.TrimSpace(token), named)
+	x.caller, err = x.s.options.Gate.Enter(x.r.Context(), &r)
+	x.allowPage()
+	x.tellStanding()
 	return err
 }
 
-func (x *exchange) authorize(rt *route) error {
-	c := &x.caller
-	switch rt.who {
-	case ofOperator:
-		if !c.Operator {
-			return problem.New(problem.Forbidden, "only the operator's key may do this")
-		}
-	case ofNamed:
-		if c.Operator {
-			return nil
-		}
-		if !c.Scopes.Allows(tenant.Admin) {
-			return lacks(tenant.Admin)
-		}
-		if c.Tenant != x.param {
-			return problem.New(problem.NotFound, "no such tenant")
-		}
-	case ofTenant:
-		if !c.Operator && !c.Scopes.Allows(rt.need) {
-			return lacks(rt.need)
-		}
-		if c.Tenant == "" {
-			return problem.New(problem.Malformed, "the operator's key names the tenant: send the header Tally-Tenant: <id>")
-		}
+func (x *exchange) token() (string, error) {
+	header := x.r.Header["Authorization"]
+	if len(header) == 0 {
+		return "", problem.New(problem.Unauthorized, "no API key: send the header Authorization: Bearer tk_…")
 	}
-	return nil
-}
-
-func lacks(need tenant.Scope) error {
-	return problem.New(problem.Forbidden, "this API key lacks the scope %s", strings.Join(need.Names(), ", "))
+	scheme, token, ok := strings.Cut(header[0], " ")
+	if len(header) > 1 || !ok || !strings.EqualFold(scheme, "Bearer") {
+		return "", problem.New(problem.Unauthorized, "the header Authorization must be: Bearer tk_…")
+	}
+	return strings.TrimSpace(token), nil
 }
 
 // requestKey reads the Idempotency-Key; it is empty when there is none.

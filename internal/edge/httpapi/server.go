@@ -19,7 +19,10 @@ import (
 	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/service/billing"
 	"github.com/tallystick/tallystick/internal/service/gate"
+	"github.com/tallystick/tallystick/internal/service/once"
+	"github.com/tallystick/tallystick/internal/service/plans"
 	"github.com/tallystick/tallystick/internal/service/registry"
+	"github.com/tallystick/tallystick/internal/service/windows"
 	"github.com/tallystick/tallystick/internal/store"
 )
 
@@ -30,18 +33,23 @@ const (
 	DefaultReadTimeout       = 30 * time.Second
 	DefaultWriteTimeout      = 60 * time.Second
 	DefaultIdleTimeout       = 2 * time.Minute
+	DefaultDrainTimeout      = 30 * time.Second
 	DefaultMaxHeaderBytes    = 32 << 10
 )
 
 // readyTimeout bounds the question whether the store can commit: a probe that hangs says less than one that fails.
 const readyTimeout = 2 * time.Second
 
-// Options is what a Server is made of. Store, Gate, Registry and Billing are required.
+// Options is what a Server is made of. Store, Gate and the services are required.
 type Options struct {
 	Store    store.Store
 	Gate     *gate.Gate
 	Registry *registry.Service
 	Billing  *billing.Service
+	// Requests answers writes under an Idempotency-Key. The services above must work on its Store.
+	Requests *once.Requests
+	Plans    *plans.Service
+	Windows  *windows.Service
 
 	Logger  *slog.Logger // default: nothing is logged
 	Metrics http.Handler // served at /metrics to the operator's key; default: 404
@@ -54,13 +62,16 @@ type Options struct {
 	// Default 256 MiB. The smallest budget that makes sense is one body of 16 MiB, and its compressed form.
 	BodyBudget int64
 
-	// Bounds of a connection, for HTTPServer. Zero takes the default: 10 s for the header, 30 s for header and body, 60 s to
-	// answer, 2 min between requests, 32 KiB of header.
+	// Bounds of a connection, for HTTPServer and Express. Zero takes the default: 10 s for the header, 30 s for header and body,
+	// 60 s to answer, 2 min between requests, 32 KiB of header.
 	ReadHeaderTimeout time.Duration
 	ReadTimeout       time.Duration
 	WriteTimeout      time.Duration
 	IdleTimeout       time.Duration
 	MaxHeaderBytes    int
+
+	// DrainTimeout bounds how long requests in an express lane may still take once its listener closes. Default 30 s.
+	DrainTimeout time.Duration
 }
 
 // Server answers the HTTP API.
@@ -84,6 +95,7 @@ func New(o Options) *Server {
 	setDefault(&o.ReadTimeout, DefaultReadTimeout)
 	setDefault(&o.WriteTimeout, DefaultWriteTimeout)
 	setDefault(&o.IdleTimeout, DefaultIdleTimeout)
+	setDefault(&o.DrainTimeout, DefaultDrainTimeout)
 	setDefault(&o.MaxHeaderBytes, DefaultMaxHeaderBytes)
 	s := &Server{options: o, log: o.Logger, table: resources(), idPrefix: requestIDPrefix()}
 	s.budget.free.Store(o.BodyBudget)
@@ -135,17 +147,20 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // exchange is one request and what was answered so far. It belongs to the goroutine that serves the request.
 type exchange struct {
-	s      *Server
-	w      http.ResponseWriter
-	r      *http.Request
-	began  time.Time
-	id     string
-	param  string // the path's variable segment, unescaped
-	caller gate.Caller
-	route  *route
-	charge int64 // bytes taken from the budget
-	status int   // zero: nothing answered yet
-	err    error // what the answer says, for the log
+	s        *Server
+	w        http.ResponseWriter
+	r        *http.Request
+	began    time.Time
+	id       string
+	param    string // the path's variable segment, unescaped
+	caller   gate.Visit
+	route    *route
+	charge   int64  // bytes taken from the budget
+	body     []byte // of a request that is handled under a key
+	bodyRead bool
+	public   []byte // the answer without the secret that is shown once
+	status   int    // zero: nothing answered yet
+	err      error  // what the answer says, for the log
 }
 
 func (x *exchange) setRequestID() {

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"net/http"
 	"net/url"
+	"slices"
 
 	"github.com/tallystick/tallystick/internal/core/tenant"
 	"github.com/tallystick/tallystick/internal/service/registry"
@@ -33,6 +34,7 @@ func (x *exchange) created(location string, object []byte, token string) error {
 	h["Location"] = []string{location}
 	if token != "" {
 		h["Cache-Control"] = []string{"no-store"}
+		x.public = append(slices.Clone(object), '\n')
 		object = append(appendString(object[:len(object)-1], "api_key", token), '}')
 	}
 	return x.answer(http.StatusCreated, append(object, '\n'))

@@ -20,7 +20,10 @@ import (
 	"github.com/tallystick/tallystick/internal/edge/httpapi"
 	"github.com/tallystick/tallystick/internal/service/billing"
 	"github.com/tallystick/tallystick/internal/service/gate"
+	"github.com/tallystick/tallystick/internal/service/once"
+	"github.com/tallystick/tallystick/internal/service/plans"
 	"github.com/tallystick/tallystick/internal/service/registry"
+	"github.com/tallystick/tallystick/internal/service/windows"
 	"github.com/tallystick/tallystick/internal/store/engine"
 )
 
@@ -50,7 +53,8 @@ func Start(ctx context.Context, dir string) (*Server, error) {
 }
 
 func serve(ctx context.Context, e *engine.Engine, metrics http.Handler) (*Server, error) {
-	r := registry.New(e, rand.Reader)
+	requests, joined := once.New(once.Options{Store: e})
+	r := registry.New(joined, rand.Reader)
 	key, created, err := r.OperatorKey(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("make the operator's key: %w", err)
@@ -62,9 +66,9 @@ func serve(ctx context.Context, e *engine.Engine, metrics http.Handler) (*Server
 	if err != nil {
 		return nil, fmt.Errorf("listen: %w", err)
 	}
-	api := httpapi.New(httpapi.Options{Store: e, Gate: gate.New(e, gate.Options{}), Registry: r, Billing: billing.New(e), Metrics: metrics})
+	api := httpapi.New(httpapi.Options{Store: e, Gate: gate.New(e, gate.Options{}), Registry: r, Billing: billing.New(joined), Plans: plans.New(joined), Windows: windows.New(e), Requests: requests, Metrics: metrics})
 	s := &Server{URL: "http://" + listener.Addr().String(), Key: key, store: e, http: api.HTTPServer(""), done: make(chan error, 1)}
-	go func() { s.done <- s.http.Serve(listener) }()
+	go func() { s.done <- s.http.Serve(api.Express(listener)) }()
 	return s, nil
 }
 

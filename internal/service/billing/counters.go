@@ -10,6 +10,7 @@ import (
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/meter"
 	"github.com/tallystick/tallystick/internal/core/usage"
+	"github.com/tallystick/tallystick/internal/service/past"
 	"github.com/tallystick/tallystick/internal/store"
 )
 
@@ -22,17 +23,22 @@ type Counter struct {
 	usage.Counter
 }
 
-// CounterFilter says which counters are wanted; empty fields and a nil month take any.
+// CounterFilter says which counters are wanted, and as of when; empty fields and a nil month take any.
 type CounterFilter struct {
 	Meter, Customer string
 	Month           *calendar.Month
+	AsOf            past.Point
 }
 
 // Counters lists counters in the order (month, meter, customer), after the given place, leaving out those without rows and
 // adjustments. It looks at a bounded number of them: next is where to go on, also from a page with few or no items, and nil at
-// the end. Errors: NotFound (tenant, or the filter's meter).
+// the end. Errors: NotFound (tenant, or the filter's meter), Invalid (the ledger has not got there).
 func (s *Service) Counters(ctx context.Context, tenantID string, f CounterFilter, after *store.CounterPlace, limit int) (items []Counter, next *store.CounterPlace, err error) {
 	err = s.view(ctx, tenantID, func(v store.View) (err error) {
+		if !f.AsOf.IsPresent() {
+			items, next, err = s.countersThen(v, f, after, limit)
+			return err
+		}
 		meters := meterCache{v, map[string]meter.Meter{}}
 		if f.Meter != "" {
 			if _, err := meters.get(f.Meter); err != nil {
@@ -118,7 +124,8 @@ type scan struct {
 	filter CounterFilter
 	after  *store.CounterPlace
 	limit  int
-	looks  int // left
+	looks  int  // left
+	empty  bool // empty ones are wanted too
 
 	items []Counter
 	next  *store.CounterPlace
@@ -154,7 +161,7 @@ func (s *scan) look(p store.CounterPlace, c *usage.Counter) bool {
 	if to, some := s.filter.from(p); !some || to != p {
 		return s.over(p, to, some)
 	}
-	if isEmpty(c) {
+	if isEmpty(c) && !s.empty {
 		return s.over(p, p, true)
 	}
 	if len(s.items) == s.limit {

@@ -56,43 +56,6 @@ func closeOnce(tx store.Tx, actor string, m calendar.Month) error {
 	return err
 }
 
-// Period returns one month, with its seal when it is closed. A month that nothing happened in is open. Errors: NotFound (tenant).
-func (s *Service) Period(ctx context.Context, tenantID string, m calendar.Month) (Period, error) {
-	var out Period
-	err := s.view(ctx, tenantID, func(v store.View) error {
-		p, err := v.Period(m)
-		if err != nil {
-			return fmt.Errorf("read period %s: %w", m, err)
-		}
-		out = Period{Period: p}
-		if !p.Closed {
-			return nil
-		}
-		out.Seal, err = seal(v, &p)
-		return err
-	})
-	if err != nil {
-		return Period{}, err
-	}
-	return out, nil
-}
-
-// Periods lists the months that have counters or were closed, from the given one on, without their seals. Errors: NotFound.
-func (s *Service) Periods(ctx context.Context, tenantID string, from calendar.Month, limit int) ([]Period, error) {
-	var out []Period
-	err := s.view(ctx, tenantID, func(v store.View) error {
-		list, err := v.Periods(from, limit)
-		for _, p := range list {
-			out = append(out, Period{Period: p})
-		}
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
 // seal hashes the totals at the close. Counters whose total was zero then are left out: one that only came into being
 // afterwards cannot be told from them, and the seal must not change when it does.
 func seal(v store.View, p *usage.Period) (*[sha256.Size]byte, error) {

@@ -1,21 +1,27 @@
-// Package gate is the way in: it tells who is calling from the token they present, and passes their facts to the store.
+// Package gate is the way in, the same for every source: it judges who is calling, what for and how much, in one fixed order, and
+// passes facts to the store, which goes on in the same order.
 //
-// What it answers to a bad token is the same for every kind of badness, so that nobody learns from it which tenants and
-// keys exist. It keeps no cache: a revoked key stops as soon as its revocation is committed. Scopes, origins and rates are
-// the edge's to check, on what it is told here.
+//	Enter         who is calling (401), what they may do (403), the page it comes from (403), how many requests (429)
+//	TakeBytes     how many bytes (429), before anybody looks into them
+//	Record        how many events (429), then the store: validate, idempotency, lateness, quota, commit
+//
+// The first refusal is the answer, and what would have come after it is not touched.
+//
+// What the gate answers to a bad token is the same for every kind of badness, so that nobody learns from it which tenants and
+// keys exist. It keeps no cache of keys: a revoked key stops as soon as its revocation is committed.
 package gate
 
 import (
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
-	"strconv"
 	"time"
 
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/core/tenant"
 	"github.com/tallystick/tallystick/internal/core/usage"
+	"github.com/tallystick/tallystick/internal/service/limit"
 	"github.com/tallystick/tallystick/internal/store"
 )
 
@@ -25,6 +31,7 @@ type Caller struct {
 	KeyID    string // empty for the operator's root key
 	Operator bool
 	Scopes   tenant.Scope
+	Rate     limit.Rate // of the key; zero: it has no limit of its own
 }
 
 // operatorActor is the operator's name in audit events: their key changes with the configuration, their role does not.
@@ -44,25 +51,37 @@ type Options struct {
 	RootKey string
 	// Now tells when keys expire. Default: time.Now.
 	Now func() time.Time
+	// Limiter keeps the buckets of rate limits. Default: nothing is limited.
+	Limiter *limit.Limiter
+	// TenantRate is what all keys of a tenant may send together, and KeyRate what a key may send that has no limit of its own. The
+	// operator is not limited. Default: no limit.
+	TenantRate, KeyRate limit.Rate
 	// Observe is told the verdicts of every batch that was judged. Default: nobody is.
 	Observe func([]usage.Verdict)
 }
 
-// Gate authenticates callers and records their facts. It is safe for concurrent use.
+// Gate lets callers in and records their facts. It is safe for concurrent use.
 type Gate struct {
-	store     store.Store
-	now       func() time.Time
-	observe   func([]usage.Verdict)
-	hasRoot   bool
-	rootHash  [sha256.Size]byte
-	rootClaim claim
+	store      store.Store
+	now        func() time.Time
+	observe    func([]usage.Verdict)
+	limiter    *limit.Limiter
+	tenantRate limit.Rate
+	keyRate    limit.Rate
+	origins    origins
+	hasRoot    bool
+	rootHash   [sha256.Size]byte
+	rootClaim  claim
 }
 
 // New opens a gate to the store.
 func New(s store.Store, o Options) *Gate {
-	g := &Gate{store: s, now: o.Now, observe: o.Observe}
+	g := &Gate{store: s, now: o.Now, observe: o.Observe, limiter: o.Limiter, tenantRate: o.TenantRate, keyRate: o.KeyRate}
 	if g.now == nil {
 		g.now = time.Now
+	}
+	if g.limiter == nil {
+		g.limiter = limit.New(limit.Options{Now: g.now})
 	}
 	if o.RootKey != "" {
 		g.hasRoot, g.rootHash, g.rootClaim = true, tenant.HashToken(o.RootKey), claimOf(o.RootKey)
@@ -73,32 +92,36 @@ func New(s store.Store, o Options) *Gate {
 // errBadKey is the one answer to every token that admits nobody.
 var errBadKey = problem.New(problem.Unauthorized, "no valid API key: send Authorization: Bearer tk_…")
 
-// Authenticate tells who presents the token; tenantHeader is the Tally-Tenant header, empty when absent. It costs one hash and
-// one look at the store. Errors: Unauthorized (no key, or a bad, expired or revoked one), NotFound (the operator named a tenant
-// that is not there), Forbidden (a tenant's key named another tenant, whether it exists or not).
-func (g *Gate) Authenticate(ctx context.Context, token, tenantHeader string) (Caller, error) {
+// authenticate tells who presents the token, and the tenant that they act on; named is the tenant that they name, empty for none. It
+// costs one hash and one look at the store. Errors: Unauthorized (no key, or a bad, expired or revoked one), NotFound (the operator
+// named a tenant that is not there), Forbidden (a tenant's key named another tenant, whether it exists or not).
+func (g *Gate) authenticate(ctx context.Context, token, named string) (Caller, tenant.Tenant, error) {
 	c := claimOf(token)
 	if g.isRoot(token, c) {
-		return g.operator(ctx, Caller{Operator: true, Scopes: tenant.Admin}, tenantHeader)
+		return g.operator(ctx, Caller{Operator: true, Scopes: tenant.Admin}, named)
 	}
 	if c.keyID == "" || g.hasRoot && c.tenantID == tenant.Operator {
-		return Caller{}, errBadKey
+		return Caller{}, tenant.Tenant{}, errBadKey
 	}
-	_, key, err := g.store.Access(ctx, c.tenantID, c.keyID)
+	of, key, err := g.store.Access(ctx, c.tenantID, c.keyID)
 	if err != nil && !problem.Is(err, problem.NotFound) {
-		return Caller{}, err
+		return Caller{}, tenant.Tenant{}, err
 	}
 	// An unknown key is compared too, with the hash of no token: the answer takes as long as for a wrong secret.
 	if !key.Admits(token, calendar.FromTime(g.now())) || err != nil {
-		return Caller{}, errBadKey
+		return Caller{}, tenant.Tenant{}, errBadKey
 	}
 	if c.tenantID == tenant.Operator {
-		return g.operator(ctx, Caller{KeyID: key.ID, Operator: true, Scopes: key.Scopes}, tenantHeader)
+		return g.operator(ctx, Caller{KeyID: key.ID, Operator: true, Scopes: key.Scopes}, named)
 	}
-	if tenantHeader != "" && tenantHeader != c.tenantID {
-		return Caller{}, problem.New(problem.Forbidden, "this API key speaks for one tenant, and Tally-Tenant names another: leave the header out")
+	if named != "" && named != c.tenantID {
+		return Caller{}, tenant.Tenant{}, problem.New(problem.Forbidden, "this API key speaks for one tenant, and Tally-Tenant names another: leave the header out")
 	}
-	return Caller{Tenant: c.tenantID, KeyID: key.ID, Scopes: key.Scopes}, nil
+	return Caller{Tenant: c.tenantID, KeyID: key.ID, Scopes: key.Scopes, Rate: rateOf(key.RateLimit)}, of, nil
+}
+
+func rateOf(r tenant.RateLimit) limit.Rate {
+	return limit.Rate{Requests: r.RequestsPerSecond, Events: r.EventsPerSecond, Bytes: r.BytesPerSecond}
 }
 
 // isRoot compares hashes in constant time. Only a token that claims to be what the root key claims to be is hashed here, so
@@ -112,26 +135,26 @@ func (g *Gate) isRoot(token string, c claim) bool {
 }
 
 // operator adds the tenant that the operator named.
-func (g *Gate) operator(ctx context.Context, c Caller, tenantHeader string) (Caller, error) {
-	if tenantHeader == "" {
-		return c, nil
+func (g *Gate) operator(ctx context.Context, c Caller, named string) (_ Caller, of tenant.Tenant, err error) {
+	if named == "" {
+		return c, of, nil
 	}
 	missing := problem.New(problem.NotFound, "Tally-Tenant names no tenant of this deployment")
-	if tenant.CheckID("Tally-Tenant", tenantHeader, tenant.MaxID) != nil {
-		return Caller{}, missing
+	if tenant.CheckID("Tally-Tenant", named, tenant.MaxID) != nil {
+		return Caller{}, of, missing
 	}
-	err := g.store.View(ctx, tenantHeader, func(v store.View) error {
-		_, err := v.Tenant()
+	err = g.store.View(ctx, named, func(v store.View) (err error) {
+		of, err = v.Tenant()
 		return err
 	})
 	if problem.Is(err, problem.NotFound) {
-		return Caller{}, missing
+		return Caller{}, of, missing
 	}
 	if err != nil {
-		return Caller{}, err
+		return Caller{}, of, err
 	}
-	c.Tenant = tenantHeader
-	return c, nil
+	c.Tenant = named
+	return c, of, nil
 }
 
 // claim is the key that a token says it is; zero when it has not the form of one.
@@ -153,25 +176,4 @@ func claimOf(token string) claim {
 		return claim{}
 	}
 	return claim{tenantID, keyID}
-}
-
-// Record passes a request's facts to the store, in the caller's tenant. With a request key, a fact without an id takes
-// "<key>#<index>", so that a retry of the request finds each of its facts recorded. Errors: Invalid (no tenant named),
-// TenantClosed, TooLarge, and those of any store.
-func (g *Gate) Record(ctx context.Context, c Caller, events []usage.Event, requestKey string) ([]usage.Verdict, error) {
-	if c.Tenant == "" {
-		return nil, problem.New(problem.Invalid, "the operator's key belongs to no tenant: name one with Tally-Tenant")
-	}
-	if requestKey != "" {
-		for i := range events {
-			if events[i].ID == "" {
-				events[i].ID = requestKey + "#" + strconv.Itoa(i)
-			}
-		}
-	}
-	verdicts, err := g.store.Record(ctx, store.Batch{Tenant: c.Tenant, Events: events})
-	if err == nil && g.observe != nil {
-		g.observe(verdicts)
-	}
-	return verdicts, err
 }

@@ -80,7 +80,7 @@ func (s *Service) Meters(ctx context.Context, tenantID, after string, limit int)
 }
 
 // UpdateMeter changes a meter with a function that may run more than once. A change without a difference leaves no row.
-// Errors: what change returns, NotFound, Invalid, TenantClosed, Fixed (after the first event).
+// Errors: what change returns, NotFound, Invalid, TenantClosed, Fixed (after the first event), Conflict (a plan limits it).
 func (s *Service) UpdateMeter(ctx context.Context, actor, tenantID, slug string, change func(*meter.Meter) *problem.Error) (store.Meter, error) {
 	var out store.Meter
 	err := s.update(ctx, tenantID, func(tx store.Tx, _ tenant.Tenant) error {
@@ -102,6 +102,9 @@ func (s *Service) UpdateMeter(ctx context.Context, actor, tenantID, slug string,
 		}
 		if p := before.CheckChange(&out.Meter, before.Used); p != nil {
 			return p
+		}
+		if err := plansAllow(tx, &out.Meter); err != nil {
+			return err
 		}
 		if same(ledger.State{Meter: &before.Meter}, ledger.State{Meter: &out.Meter}) {
 			return nil

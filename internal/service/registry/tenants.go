@@ -43,6 +43,10 @@ func (s *Service) found(ctx context.Context, by author, t tenant.Tenant) (tenant
 	if err != nil {
 		return tenant.Tenant{}, "", err
 	}
+	floor, err := s.floor(ctx)
+	if err != nil {
+		return tenant.Tenant{}, "", err
+	}
 	err = s.store.Update(ctx, t.ID, func(tx store.Tx) error {
 		_, err := tx.Tenant()
 		if err == nil {
@@ -55,22 +59,60 @@ func (s *Service) found(ctx context.Context, by author, t tenant.Tenant) (tenant
 		if err := by.appendTenant(tx, "created", &t); err != nil {
 			return err
 		}
+		if err := appendFloor(tx, floor); err != nil {
+			return err
+		}
 		return by.appendKey(tx, "created", &key)
 	})
 	return t, token, err
 }
 
-// OperatorKey makes the operator's key on the deployment's first start and returns its token. Later it returns created
-// as false and no token.
+// bySystem makes what nobody asked for.
+var bySystem = author{audit.SourceSystem, audit.ActorSystem}
+
+// OperatorKey makes the operator's key on the first start that needs one and returns its token. Later it returns created as
+// false and no token.
 func (s *Service) OperatorKey(ctx context.Context) (token string, created bool, err error) {
-	_, token, err = s.found(ctx, author{audit.SourceSystem, audit.SourceSystem}, tenant.Tenant{ID: tenant.Operator, Name: "Operator"})
-	if problem.Is(err, problem.Exists) {
-		return "", false, nil
-	}
+	key, token, err := s.newKey(tenant.Operator, tenant.APIKey{Name: "first key", Scopes: tenant.Admin})
 	if err != nil {
 		return "", false, err
 	}
+	err = s.foundOperator(ctx, func(tx store.Tx) error {
+		keys, err := tx.APIKeys("", 1)
+		if err != nil || len(keys) > 0 {
+			return err
+		}
+		created, key.CreatedAt = true, tx.Now()
+		return bySystem.appendKey(tx, "created", &key)
+	})
+	if err != nil || !created {
+		return "", false, err
+	}
 	return token, true, nil
+}
+
+// FoundOperator makes the operator's own ledger, for an operator whose key is configured.
+func (s *Service) FoundOperator(ctx context.Context) error {
+	return s.foundOperator(ctx, func(store.Tx) error { return nil })
+}
+
+// foundOperator makes the operator's ledger unless it is there, and goes on with it.
+func (s *Service) foundOperator(ctx context.Context, then func(tx store.Tx) error) error {
+	t := tenant.Tenant{ID: tenant.Operator, Name: "Operator"}
+	if err := s.draw(t.Salt[:]); err != nil {
+		return err
+	}
+	return s.store.Update(ctx, tenant.Operator, func(tx store.Tx) error {
+		_, err := tx.Tenant()
+		if problem.Is(err, problem.NotFound) {
+			t.CreatedAt = tx.Now()
+			err = bySystem.appendTenant(tx, "created", &t)
+		}
+		if err != nil {
+			return err
+		}
+		return then(tx)
+	})
 }
 
 // Tenant returns one tenant. Errors: NotFound.

@@ -27,6 +27,8 @@ type book struct {
 	corrections map[factID]*corrections
 	correctedBy map[usage.Key][]uint64
 	entities    entities
+	quotas      quotas
+	bygone      bygone
 	work        uint64 // rows that would be decoded to look every row up: a lookup may decode the whole section
 
 	// What the second pass folds.
@@ -56,6 +58,7 @@ type factID struct {
 type corrections struct {
 	all, onTime, sealed change
 	first               uint64 // row of the first one
+	month               calendar.Month
 	met                 bool   // the fact was there
 }
 
@@ -95,6 +98,8 @@ func newBook(r *run, id string, v store.View) *book {
 			keys: map[string]tenant.APIKey{}, meters: map[string]meter.Meter{}, numbers: map[uint32]meter.Meter{}, used: map[uint32]bool{},
 			periods: map[calendar.Month]usage.Period{}, reverted: map[string]string{},
 		},
+		quotas:   newQuotas(),
+		bygone:   newBygone(v),
 		counters: map[usage.CounterID]*tally{},
 		members:  map[identity]seen{},
 	}
@@ -112,7 +117,7 @@ func (b *book) examine() error {
 	if err := b.fold(); err != nil {
 		return err
 	}
-	for _, compare := range []func() error{b.compareEntities, b.compareManual, b.compareCounters} {
+	for _, compare := range []func() error{b.compareEntities, b.comparePlans, b.compareManual, b.compareCounters, b.compareTallies} {
 		if err := compare(); err != nil {
 			return err
 		}
@@ -126,10 +131,14 @@ func (b *book) gather() error {
 	var hasher ledger.Hasher
 	var chain [sha256.Size]byte
 	next, clock := uint64(1), calendar.Micros(0)
-	err := b.v.Sections(1, func(s *ledger.Section) error {
+	err := b.v.Remains(1, func(s *ledger.Section) error {
 		b.checkSection(s, next, clock)
-		next, clock = s.First+uint64(len(s.Rows)), max(clock, s.At)
-		chain = hasher.Next(chain, s.Rows)
+		next, clock = s.First+uint64(s.Count()), max(clock, s.At)
+		if s.Gone == 0 {
+			chain = hasher.Next(chain, s.Rows)
+		} else {
+			chain = s.Chain
+		}
 		b.work += uint64(len(s.Rows)) * uint64(len(s.Rows))
 		for i := range s.Rows {
 			if err := b.note(&s.Rows[i]); err != nil {
@@ -141,6 +150,7 @@ func (b *book) gather() error {
 	if err != nil {
 		return err
 	}
+	b.settleBygone()
 	if next != b.head.Seq+1 {
 		b.differs("number of the last row", next-1, b.head.Seq)
 	}
@@ -158,15 +168,16 @@ func (b *book) checkSection(s *ledger.Section, next uint64, clock calendar.Micro
 	if s.First != next {
 		b.differs("first row of a section", next, s.First)
 	}
-	if len(s.Rows) == 0 {
+	if s.Count() == 0 {
 		b.differs(fmt.Sprintf("section from row %d on", s.First), "rows", "none")
 	}
 	if s.At < clock {
 		b.differs(fmt.Sprintf("time of the section from row %d on", s.First), fmt.Sprintf("%s or later", clock), s.At)
 	}
+	b.checkGone(s)
 	for i := range s.Rows {
 		r := &s.Rows[i]
-		if want := s.First + uint64(i); r.Seq != want {
+		if want := s.First + uint64(i); r.Seq != want && s.Gone == 0 {
 			b.differs(fmt.Sprintf("number of row %d", want), want, r.Seq)
 		}
 		if r.At != s.At {
@@ -183,6 +194,7 @@ func (b *book) note(r *ledger.Row) error {
 	if r.Event == nil {
 		return fmt.Errorf("row %d is neither an event nor a change", r.Seq)
 	}
+	b.met(r.Seq)
 	who := b.names.of(byte(r.Event.Key.Space), r.Event.Key.Name)
 	if _, twice := b.identities[who]; twice {
 		b.differs("event "+r.Event.Key.ID(), "one row", fmt.Sprintf("another one, row %d", r.Seq))
@@ -206,7 +218,7 @@ func (b *book) noteCorrection(r *ledger.Row) error {
 		id := factID{target, o.Meter}
 		c := b.corrections[id]
 		if c == nil {
-			c = &corrections{first: r.Seq}
+			c = &corrections{first: r.Seq, month: r.Event.Month()}
 			b.corrections[id] = c
 		}
 		folds := []*change{&c.all}
@@ -232,6 +244,7 @@ func (b *book) noteChange(r *ledger.Row) error {
 	if err != nil {
 		return err
 	}
+	b.noteBygone(s, r.Seq)
 	e := &b.entities
 	switch {
 	case s.Tenant != nil:
@@ -247,6 +260,8 @@ func (b *book) noteChange(r *ledger.Row) error {
 		if s.Adjustment.Reverts != "" {
 			e.reverted[s.Adjustment.Reverts] = s.Adjustment.ID
 		}
+	default:
+		b.quotas.note(s)
 	}
 	return nil
 }

@@ -214,6 +214,9 @@ func (b *book) compareCounter(what string, t *tally, id usage.CounterID, a meter
 	if t.manual != got.Manual {
 		b.differs(what+", adjustments by people", t.manual, got.Manual)
 	}
+	if want := b.quotas.told[id]; want != got.Alerted {
+		b.differs(what+", highest threshold told of", want, got.Alerted)
+	}
 	total, ok := t.allRows().Value(a).Add(t.manual)
 	if !ok || total != got.Total(a) {
 		b.differs(what+", total", total, got.Total(a))
@@ -229,6 +232,12 @@ func (b *book) compareCounter(what string, t *tally, id usage.CounterID, a meter
 
 // compareSeal checks the total at the close, and that what came later adds up to what the total has moved since.
 func (b *book) compareSeal(what string, t *tally, a meter.Aggregation, total amount.Amount, got *usage.Counter) {
+	if t.base != nil {
+		if want := t.base.SealedTotal(a); want != got.SealedTotal(a) {
+			b.differs(what+", sealed total", want, got.SealedTotal(a))
+		}
+		return
+	}
 	sealed, ok := t.atClose().Value(a).Add(t.manualAtClose)
 	if !ok || sealed != got.SealedTotal(a) {
 		b.differs(what+", sealed total", sealed, got.SealedTotal(a))

@@ -20,8 +20,9 @@ type tally struct {
 	watermark      calendar.Micros
 	manual         amount.Amount
 	manualAtClose  amount.Amount
-	movedSinceThen amount.Amount // what the rows after the close say they changed
-	listed         bool          // the store showed it
+	movedSinceThen amount.Amount  // what the rows after the close say they changed
+	base           *usage.Counter // of a month that has left: what the ledger says that its rows added up to
+	listed         bool           // the store showed it
 }
 
 func (t *tally) allRows() *usage.Fold {
@@ -66,14 +67,16 @@ func (b *book) tally(id usage.CounterID) *tally {
 // fold is the second pass.
 func (b *book) fold() error {
 	look := newLookups(b)
-	err := b.v.Sections(1, func(s *ledger.Section) error {
+	err := b.v.Remains(1, func(s *ledger.Section) error {
 		for i := range s.Rows {
 			r := &s.Rows[i]
 			if r.Event == nil {
 				continue
 			}
-			if err := b.foldRow(r); err != nil {
-				return fmt.Errorf("row %d: %w", r.Seq, err)
+			if !b.bygone.left[r.Event.Month()] {
+				if err := b.foldRow(r); err != nil {
+					return fmt.Errorf("row %d: %w", r.Seq, err)
+				}
 			}
 			if err := look.maybe(r); err != nil {
 				return err
@@ -85,10 +88,11 @@ func (b *book) fold() error {
 		return err
 	}
 	for id, c := range b.corrections {
-		if !c.met {
+		if !c.met && !b.bygone.left[c.month] {
 			b.differs(fmt.Sprintf("target %s of the correction in row %d", id.key.ID(), c.first), "a fact", "none")
 		}
 	}
+	b.foldBases()
 	return b.foldManual()
 }
 
@@ -243,7 +247,11 @@ func copyOf(f *usage.Fold) *usage.Fold {
 func (b *book) foldManual() error {
 	for i := range b.entities.manual {
 		a := &b.entities.manual[i]
-		t := b.tally(usage.CounterID{Meter: a.Meter, Customer: a.Customer, Month: a.Month})
+		id := usage.CounterID{Meter: a.Meter, Customer: a.Customer, Month: a.Month}
+		if b.inBase(id, a.Seq) {
+			continue
+		}
+		t := b.tally(id)
 		sums := []*amount.Amount{&t.manual}
 		if p := b.entities.periods[a.Month]; p.Closed && a.Seq > p.Seq {
 			sums = append(sums, &t.movedSinceThen)

@@ -10,8 +10,10 @@ import (
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/meter"
+	"github.com/tallystick/tallystick/internal/core/quota"
 	"github.com/tallystick/tallystick/internal/core/tenant"
 	"github.com/tallystick/tallystick/internal/core/usage"
+	"github.com/tallystick/tallystick/internal/store"
 	"github.com/tallystick/tallystick/internal/store/engine/journal"
 	"github.com/tallystick/tallystick/internal/store/engine/state"
 )
@@ -27,6 +29,7 @@ type book struct {
 	config    *config
 	meters    map[uint32]state.Entity // by number, as the state shall hold them
 	lastUsed  uint32                  // the meter whose use was noted last
+	tallies   [recentTallies]*tally   // by meter number, as far as there is room; the rest is in Engine.tallies
 	section   *sectionBuild           // of the group being decided, or nil
 	undurable *group                  // the last group that changed this book, or nil
 
@@ -54,7 +57,13 @@ type config struct {
 	keys    map[string]*tenant.APIKey
 	meters  map[string]*meter.Meter
 	periods map[calendar.Month]usage.Period
+	horizon store.Horizon
 	catalog *usage.Catalog
+
+	plans      map[string]*quota.Rules
+	thresholds int       // of one quota, at most
+	ownPlan    string    // of the tenant itself; "" is none
+	assigned   *assigned // plans of customers
 }
 
 func newBook(number uint32, id string) *book {
@@ -80,6 +89,14 @@ func (c *config) with(s ledger.State) *config {
 	case s.Close != nil:
 		n.periods = maps.Clone(c.periods)
 		n.periods[s.Close.Month] = *s.Close
+	case s.Floor != nil, s.Archive != nil:
+		n.horizon = c.horizon.With(s)
+	case s.Plan != nil:
+		n.putPlan(s.Plan)
+	case s.Assignment != nil && s.Assignment.Customer == "":
+		n.ownPlan = s.Assignment.Plan
+	case s.Assignment != nil:
+		n.assigned = c.assigned.with(s.Assignment.Customer, s.Assignment.Plan)
 	default:
 		return c
 	}
@@ -87,6 +104,16 @@ func (c *config) with(s ledger.State) *config {
 		n.catalog = usage.NewCatalog(n.tenant.Salt, slices.Collect(maps.Values(n.meters)))
 	}
 	return &n
+}
+
+func (c *config) putPlan(p *quota.Plan) {
+	plans := make(map[string]*quota.Rules, len(c.plans)+1)
+	maps.Copy(plans, c.plans)
+	plans[p.Name] = quota.Compile(p)
+	c.plans, c.thresholds = plans, 0
+	for _, r := range plans {
+		c.thresholds = max(c.thresholds, r.Thresholds())
+	}
 }
 
 func (c *config) closed(m calendar.Month) bool { return c.periods[m].Closed }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/store/engine/journal"
 	"github.com/tallystick/tallystick/internal/store/engine/keyindex"
 	"github.com/tallystick/tallystick/internal/store/engine/state"
@@ -25,6 +26,8 @@ type checkpoint struct {
 	at    journal.Position
 	heads []state.Head
 	books []*book
+
+	tallies []savedTally
 }
 
 func mark(p journal.Position) keyindex.Mark {
@@ -77,7 +80,7 @@ func (e *Engine) hasRoom() bool {
 func (e *Engine) freeze(end journal.Position) *checkpoint {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	c := &checkpoint{epoch: e.cells.freeze(), at: end}
+	c := &checkpoint{epoch: e.cells.freeze(), at: end, tallies: e.tallies.freeze()}
 	e.notes[0], e.notes[1] = newNotes(), e.notes[0]
 	for b := range e.notes[1].heads {
 		c.books = append(c.books, b)
@@ -116,7 +119,12 @@ func (e *Engine) save(c *checkpoint) error {
 		e.mu.RUnlock()
 		rest = rest[n:]
 	}
+	reaped, err := e.state.Reap(batch, calendar.FromTime(e.now()), reapAtOnce)
+	if err != nil {
+		return fmt.Errorf("take out expired requests: %w", err)
+	}
 	e.notes[1].save(batch)
+	saveTallies(batch, c.tallies)
 	dropped := make([]int, len(c.books))
 	for i, b := range c.books {
 		batch.SetHead(c.heads[i])
@@ -131,12 +139,14 @@ func (e *Engine) save(c *checkpoint) error {
 	}
 	e.mu.Lock()
 	e.cells.finish(c.epoch)
+	e.tallies.finish()
 	e.notes[1] = newNotes()
 	e.mu.Unlock()
 	for i, b := range c.books {
 		b.dropPlaces(dropped[i])
 	}
 	e.metrics.checkpoints.Inc()
+	e.metrics.expired.Add(float64(reaped))
 	return nil
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/problem"
+	"github.com/tallystick/tallystick/internal/core/quota"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/store/engine/journal"
 	"github.com/tallystick/tallystick/internal/store/engine/keyindex"
@@ -167,7 +168,7 @@ func (e *Engine) decideFacts(g *group, w *work) {
 		w.err = problem.New(problem.TenantClosed, "tenant %s is closed: it refuses writes", b.id)
 		return
 	}
-	if w.catalog != b.config.catalog {
+	if w.catalog != b.config.catalog || w.thresholds != b.config.thresholds {
 		if w.err = e.prepareAgain(g, w); w.err != nil {
 			return
 		}
@@ -181,6 +182,7 @@ func (e *Engine) decideFacts(g *group, w *work) {
 	}
 	h := &e.judging
 	*h = history{e: e, b: b, at: w.epoch, hash: h.hash}
+	alerts := 0
 	for i := range w.facts {
 		f := &w.facts[i]
 		h.fact = f
@@ -194,6 +196,9 @@ func (e *Engine) decideFacts(g *group, w *work) {
 			if err := e.chain(s, h, row); err != nil {
 				panic(err) // the cells were brought into memory by judging
 			}
+			if w.thresholds > 0 {
+				alerts += e.alert(s, h, row, quota.MaxAlerts-alerts)
+			}
 		}
 	}
 	e.touched(g, s)
@@ -205,7 +210,7 @@ const warmFrom = 8
 // prepareAgain judges the batch's shape by the meters as they are now: they changed while it waited. Engine.mu is held.
 func (e *Engine) prepareAgain(g *group, w *work) error {
 	g.bound -= w.bound
-	if err := e.prepareWith(w, e.scratch(), w.book.config.catalog); err != nil {
+	if err := e.prepareWith(w, e.scratch(), w.book.config); err != nil {
 		return err
 	}
 	if err := e.canDecide(g, w.bound); err != nil {
@@ -303,7 +308,7 @@ func (e *Engine) write(g *group) bool {
 	}
 	w.buf = buf
 	e.metrics.encode.Observe(time.Since(start).Seconds())
-	position, _, err := e.journal.AppendRecord(buf)
+	position, next, err := e.journal.AppendRecord(buf)
 	if err != nil {
 		return e.fail(err)
 	}
@@ -324,6 +329,7 @@ func (e *Engine) write(g *group) bool {
 		s.book.published.Store(heads[i])
 	}
 	e.publishBooks(g)
+	e.slicer.advance(next, len(buf))
 	e.metrics.group(g, len(buf))
 	return true
 }
@@ -426,12 +432,15 @@ func batchBound(facts []prepared) int {
 // maxInherited bounds what a correction takes from its target: customer, resource and a member of a unique meter.
 const maxInherited = 2*usage.MaxName + usage.MaxProperties + 16
 
+// changeOverhead bounds what the encoding of a change adds to its strings.
+const changeOverhead = 1 + 7*5
+
 // changeBound is the largest encoding of change rows.
 func changeBound(rows []ledger.Row) int {
 	n := 0
 	for i := range rows {
 		c := rows[i].Change
-		n += 1 + 7*5 + len(c.Type) + len(c.Source) + len(c.Actor) + len(c.EntityType) + len(c.EntityID) + len(c.Payload) + len(c.State)
+		n += changeOverhead + len(c.Type) + len(c.Source) + len(c.Actor) + len(c.EntityType) + len(c.EntityID) + len(c.Payload) + len(c.State)
 	}
 	return n
 }

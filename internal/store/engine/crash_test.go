@@ -156,7 +156,7 @@ func (l *lab) check(p crashPoint) error {
 // fingerprint identifies what is in the files.
 func fingerprint(fs vfs.FS) (xxh3.Uint128, error) {
 	h := xxh3.New()
-	for _, dir := range []string{"", journalDir, indexDir, stateDir} {
+	for _, dir := range []string{"", journalDir, indexDir, stateDir, slicesDir} {
 		dir = fs.PathJoin("data", dir)
 		names, err := fs.List(dir)
 		if err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tallystick/tallystick/internal/core/meter"
 	"github.com/tallystick/tallystick/internal/core/problem"
+	"github.com/tallystick/tallystick/internal/core/quota"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/store"
 	"github.com/tallystick/tallystick/internal/store/storetest"
@@ -122,7 +123,7 @@ func (d *diary) sendAgain(e *Engine, before map[string]*recovered) error {
 	sent, _ := d.copies()
 	for _, id := range crashTenants {
 		if before[id].head == 0 {
-			if err := whenFree(func() error { return storetest.Create(e, id, crashMeters()...) }); err != nil {
+			if err := whenFree(func() error { return createLimited(e, id) }); err != nil {
 				return err
 			}
 		}
@@ -155,6 +156,29 @@ func crashMeters() []meter.Meter {
 	picky := storetest.NewMeter("picky", meter.Sum)
 	picky.Lateness = 0
 	return []meter.Meter{storetest.NewMeter("calls", meter.Sum), storetest.NewMeter("low", meter.Min), picky}
+}
+
+// createLimited makes a tenant whose plans tell of thresholds and refuse nothing, so that rows that nobody sent stand between those
+// that somebody did.
+func createLimited(e *Engine, id string) error {
+	return e.Update(context.Background(), id, func(tx store.Tx) error {
+		if err := storetest.PutTenant(tx, storetest.Tenant(id, tx.Now())); err != nil {
+			return err
+		}
+		for _, m := range crashMeters() {
+			if err := storetest.PutMeter(tx, m); err != nil {
+				return err
+			}
+		}
+		q := quota.Quota{Meter: "calls", Limit: storetest.Amount("20"), Soft: true, Thresholds: []uint16{5, 30}}
+		if err := storetest.PutPlan(tx, quota.Plan{Name: "open", Quotas: []quota.Quota{q}}); err != nil {
+			return err
+		}
+		if err := storetest.Assign(tx, "", "open"); err != nil {
+			return err
+		}
+		return storetest.Assign(tx, watchedCounter.Customer, "open")
+	})
 }
 
 // session is one submitter of a workload.
@@ -197,7 +221,7 @@ func (l *lab) run(seed uint64) {
 func (l *lab) play(e *Engine, log *diary, rng *rand.Rand, phase int) error {
 	if phase == 0 {
 		for _, id := range crashTenants {
-			if err := whenFree(func() error { return storetest.Create(e, id, crashMeters()...) }); err != nil {
+			if err := whenFree(func() error { return createLimited(e, id) }); err != nil {
 				return err
 			}
 			log.note(note{tenant: id, seq: uint64(1 + len(crashMeters())), change: true})

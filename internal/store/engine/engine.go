@@ -19,6 +19,7 @@ import (
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/problem"
+	"github.com/tallystick/tallystick/internal/core/quota"
 	"github.com/tallystick/tallystick/internal/core/tenant"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/store"
@@ -48,6 +49,10 @@ type Options struct {
 	CheckpointBytes int64
 	// Counters is how many counters stay in memory; what changed since the last checkpoint stays beside them. Default 400,000.
 	Counters int
+	// NoSlices switches sorted files for reading usage off: questions about it then scan the journal.
+	NoSlices bool
+	// SliceBytes is how much journal gathers before it is sliced. Default 1 MiB.
+	SliceBytes int64
 	// Progress is told how far replaying the journal has come, in bytes. Default: nobody is.
 	Progress func(done, total int64)
 
@@ -64,12 +69,14 @@ type Engine struct {
 	journal *journal.Journal
 	index   *keyindex.Index
 	state   *state.State
+	slicer  *slicer // nil when slices are off
 	metrics *metrics
 
 	// mu guards all that is decided: cells, notes, the decided half of every book, byID, and the index's memory tables.
 	// The decider writes it, readers read it, the checkpointer ends checkpoints under it.
 	mu         sync.RWMutex
 	cells      *cells
+	tallies    *tallies
 	notes      [2]*notes // being written down; being saved
 	byID       map[string]*book
 	nextNumber uint32
@@ -84,10 +91,11 @@ type Engine struct {
 
 	// The committer.
 	maxGroup int
-	judging  history      // the decider's
-	recall   recall       // the decider's
-	warmth   uint64       // the decider's; of no meaning, see cells.warm
-	writer   recordWriter // the writer's
+	judging  history       // the decider's
+	recall   recall        // the decider's
+	due      []quota.Alert // the decider's
+	warmth   uint64        // the decider's; of no meaning, see cells.warm
+	writer   recordWriter  // the writer's
 	hasher   ledger.Hasher
 	flight   atomic.Int64 // bound of the group being written
 	toWrite  chan *group
@@ -101,6 +109,8 @@ type Engine struct {
 	saving      atomic.Bool
 	savedAt     int64 // journal size at the last checkpoint; the decider's
 	gaveUp      error // why closing does not wait for a checkpoint; the checkpointer's
+
+	pruning sync.Mutex // held by the one run of Prune
 
 	running sync.WaitGroup
 	closing sync.Once
@@ -127,7 +137,12 @@ func Open(o Options) (*Engine, error) {
 func (e *Engine) start() {
 	e.maxGroup = min(maxGroupBytes, e.journal.MaxPayload()/4)
 	e.savedAt = e.journal.Size()
-	for _, loop := range []func(){e.decideLoop, e.writeLoop, e.answerLoop, e.checkpointLoop} {
+	loops := []func(){e.decideLoop, e.writeLoop, e.answerLoop, e.checkpointLoop}
+	if e.slicer != nil {
+		e.slicer.durable.Store(pack(e.journal.End())) // recovering made it so
+		loops = append(loops, e.slicer.loop)
+	}
+	for _, loop := range loops {
 		e.running.Add(1)
 		go func() {
 			defer e.running.Done()
@@ -273,6 +288,9 @@ func (e *Engine) Close() error {
 		e.queue.close()
 		e.closed.Store(true)
 		e.state.Hurry()
+		if e.slicer != nil {
+			close(e.slicer.stop)
+		}
 		e.running.Wait()
 		if e.failure.Load() == nil {
 			err = e.lastCheckpoint()
@@ -290,6 +308,9 @@ func (e *Engine) release() error {
 	}
 	if e.state != nil {
 		errs = append(errs, e.state.Close())
+	}
+	if e.slicer != nil {
+		errs = append(errs, e.slicer.set.Close())
 	}
 	if e.journal != nil {
 		errs = append(errs, e.journal.Close())

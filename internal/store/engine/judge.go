@@ -9,6 +9,7 @@ import (
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/meter"
+	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/store"
 	"github.com/tallystick/tallystick/internal/store/engine/keyindex"
@@ -66,6 +67,9 @@ func (h *history) Known(f *usage.Fact) (usage.Known, error) {
 		return usage.Known{Seq: found.Seq}, nil
 	}
 	row, err := h.e.rowForJudging(h.b, found.Seq)
+	if problem.Is(err, problem.Archived) {
+		return usage.Known{Seq: found.Seq, Other: true}, nil // 128 bits of its key are the same, the content is not
+	}
 	if err != nil {
 		return usage.Known{}, err
 	}
@@ -74,6 +78,8 @@ func (h *history) Known(f *usage.Fact) (usage.Known, error) {
 	}
 	return usage.Known{Seq: found.Seq, Other: !usage.SameContent(f.Event, &row.Event.Event, f.Key.Space)}, nil
 }
+
+func (h *history) Floor() calendar.Micros { return h.b.config.horizon.Floor }
 
 func (h *history) Closed(m calendar.Month) bool { return h.b.config.closed(m) }
 
@@ -254,10 +260,7 @@ func (e *Engine) readPlace(b *book, p state.Section, d *decoder, meters slugs) (
 	if err != nil {
 		return section{}, fmt.Errorf("read rows from %d on: %w", p.First, err)
 	}
-	if uint64(p.Offset) >= uint64(len(payload)) {
-		return section{}, errRecord
-	}
-	head, _, err := readHead(payload[p.Offset:])
+	head, err := headAt(payload, b.number, p)
 	if err != nil {
 		return section{}, err
 	}
@@ -273,8 +276,8 @@ func (e *Engine) rowForJudging(b *book, seq uint64) (*ledger.Row, error) {
 		return &s.rows[seq-s.first], nil
 	}
 	m := &e.recall
-	if m.book == b && seq >= m.first && seq-m.first < uint64(len(m.rows)) {
-		return &m.rows[seq-m.first], nil
+	if m.book == b && seq >= m.first && seq-m.first < uint64(m.count()) {
+		return b.found(&m.section, seq)
 	}
 	if b.undurable != nil {
 		e.drain()
@@ -285,7 +288,7 @@ func (e *Engine) rowForJudging(b *book, seq uint64) (*ledger.Row, error) {
 		return nil, err
 	}
 	m.book, m.section = b, s
-	return &m.rows[seq-m.first], nil
+	return b.found(&m.section, seq)
 }
 
 // recall is the section that judging read last. Facts that meet the rows of an earlier batch tend to come as that batch did.

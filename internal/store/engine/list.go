@@ -22,6 +22,9 @@ const (
 
 func (v *view) Rows(after uint64, hint store.RowHint, fn func(*ledger.Row) bool) (last uint64, end bool, err error) {
 	last = after
+	if err := v.config.horizon.Missing(after, hint, v.hasLeft); err != nil {
+		return last, false, err
+	}
 	stopped, rows, sections := false, 0, 0
 	err = v.places(after+1, func(p state.Section) (bool, error) {
 		sections++
@@ -79,14 +82,14 @@ func passes(p *state.Section, h store.RowHint) bool {
 	return (h.From == 0 || p.MaxTime >= h.From) && (h.To == 0 || p.MinTime < h.To)
 }
 
-func (v *view) Sections(first uint64, fn func(*ledger.Section) error) error {
+func (v *view) Remains(first uint64, fn func(*ledger.Section) error) error {
 	err := v.places(first, func(p state.Section) (bool, error) {
 		var d decoder
 		s, err := v.e.readPlace(v.b, p, &d, v.config.catalog)
 		if err != nil {
 			return false, err
 		}
-		return true, fn(&ledger.Section{First: s.first, At: s.at, Rows: s.rows})
+		return true, fn(&ledger.Section{First: s.first, At: s.at, Rows: s.rows, Gone: p.Rows - len(s.rows), Chain: s.chain})
 	})
 	if err != nil || v.tx == nil {
 		return err

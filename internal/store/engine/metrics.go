@@ -20,6 +20,7 @@ type metrics struct {
 	rows        prometheus.Counter
 	bytes       prometheus.Counter
 	checkpoints prometheus.Counter
+	expired     prometheus.Counter
 	replayRows  prometheus.Gauge
 	replayTime  prometheus.Gauge
 }
@@ -35,6 +36,7 @@ func newMetrics(r prometheus.Registerer, e *Engine) *metrics {
 	m.rows = m.counter("rows_total", "Ledger rows made durable.")
 	m.bytes = m.counter("journal_written_bytes_total", "Bytes appended to the journal.")
 	m.checkpoints = m.counter("checkpoints_total", "Checkpoints of the state.")
+	m.expired = m.counter("expired_requests_total", "Answered requests whose keys were freed.")
 	m.replayRows = m.gauge("replay_rows", "Rows that the last start replayed.")
 	m.replayTime = m.gauge("replay_seconds", "Time that the last start spent replaying.")
 	m.gaugeFunc("queue_facts", "Facts that wait to be decided.", func() float64 { return float64(e.queue.waiting()) })
@@ -47,6 +49,9 @@ func newMetrics(r prometheus.Registerer, e *Engine) *metrics {
 		return troubles(e.index.Stats())
 	})
 	m.gaugeFunc("state_bytes", "Bytes of the state on disk.", func() float64 { return float64(e.state.Size()) })
+	if s := e.slicer; s != nil {
+		m.slices(s)
+	}
 	m.gaugeFunc("counters_in_memory", "Counters held in memory.", func() float64 {
 		e.mu.RLock()
 		defer e.mu.RUnlock()

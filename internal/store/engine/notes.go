@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"github.com/tallystick/tallystick/internal/core/calendar"
+	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/store/engine/state"
 )
@@ -14,6 +16,9 @@ type notes struct {
 	members     map[memberKey]bool // on time?
 	entities    map[entityKey]state.Entity
 	heads       map[*book]struct{}
+	changes     map[*book][]ledger.Row // in order, without states
+	changed     int                    // all of them
+	requests    map[requestKey]keptRequest
 }
 
 type (
@@ -35,6 +40,14 @@ type (
 		generation uint32
 		member     string
 	}
+	requestKey struct {
+		book *book
+		key  string
+	}
+	keptRequest struct {
+		seq     uint64
+		expires calendar.Micros
+	}
 	entityKey struct {
 		book  *book
 		class byte
@@ -45,12 +58,13 @@ type (
 func newNotes() *notes {
 	return &notes{
 		corrected: map[factMeter]usage.Corrected{}, corrections: map[factKey][]uint64{}, reverted: map[rowKey]uint64{},
-		members: map[memberKey]bool{}, entities: map[entityKey]state.Entity{}, heads: map[*book]struct{}{},
+		members: map[memberKey]bool{}, entities: map[entityKey]state.Entity{}, heads: map[*book]struct{}{}, changes: map[*book][]ledger.Row{},
+		requests: map[requestKey]keptRequest{},
 	}
 }
 
 func (n *notes) size() int {
-	return len(n.corrected) + len(n.corrections) + len(n.members) + len(n.entities) + len(n.reverted)
+	return len(n.corrected) + len(n.corrections) + len(n.members) + len(n.entities) + len(n.reverted) + n.changed + len(n.requests)
 }
 
 // save writes the notes into a checkpoint. The state must not contain them already in another form: every entry is absolute.
@@ -71,5 +85,13 @@ func (n *notes) save(c *state.Checkpoint) {
 	}
 	for k, e := range n.entities {
 		c.SetEntity(k.book.number, e)
+	}
+	for k, r := range n.requests {
+		c.SetRequest(k.book.number, k.key, r.seq, r.expires)
+	}
+	for b, rows := range n.changes {
+		for i := range rows {
+			c.SetAudit(b.number, &rows[i])
+		}
 	}
 }

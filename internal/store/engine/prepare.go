@@ -23,7 +23,7 @@ func (e *Engine) prepare(b *book, events []usage.Event) (*work, error) {
 	}
 	w.book, w.events, w.verdicts, w.facts = b, events, make([]usage.Verdict, len(events)), sized(w.facts, len(events))
 	s := e.scratch()
-	err := e.prepareWith(w, s, b.published.Load().config.catalog)
+	err := e.prepareWith(w, s, b.published.Load().config)
 	e.pool.Put(s)
 	return w, err
 }
@@ -35,7 +35,8 @@ func (e *Engine) scratch() *scratch {
 	return &scratch{}
 }
 
-func (e *Engine) prepareWith(w *work, s *scratch, catalog *usage.Catalog) error {
+func (e *Engine) prepareWith(w *work, s *scratch, c *config) error {
+	catalog := c.catalog
 	p, ok := w.book.preparers.Get().(*usage.Preparer)
 	if !ok || p.Catalog() != catalog {
 		p = usage.NewPreparer(catalog)
@@ -66,7 +67,8 @@ func (e *Engine) prepareWith(w *work, s *scratch, catalog *usage.Catalog) error 
 	for i := range w.facts {
 		w.facts[i].found = s.found[i]
 	}
-	w.epoch, w.catalog, w.bound = epoch, catalog, batchBound(w.facts)
+	w.epoch, w.catalog, w.thresholds = epoch, catalog, c.thresholds
+	w.bound = batchBound(w.facts) + alertBound(w.facts, c.thresholds)
 	return nil
 }
 

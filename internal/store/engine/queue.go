@@ -27,11 +27,13 @@ type work struct {
 	book *book
 
 	// Of Record.
-	events   []usage.Event
-	facts    []prepared
-	catalog  *usage.Catalog // that the facts were prepared with
-	epoch    keyindex.Epoch
-	verdicts []usage.Verdict
+	events  []usage.Event
+	facts   []prepared
+	catalog *usage.Catalog // that the facts were prepared with
+	// thresholds of one quota, at most, that the bound was made with.
+	thresholds int
+	epoch      keyindex.Epoch
+	verdicts   []usage.Verdict
 
 	// Of Update.
 	tenantID string

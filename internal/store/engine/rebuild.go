@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -47,7 +48,7 @@ func replayAll(o Options) error {
 	if err != nil {
 		return err
 	}
-	return e.Close()
+	return errors.Join(e.Settle(context.Background()), e.Close())
 }
 
 // putBack undoes the move. Files made since are moved out of the way first: removing them takes many steps.
@@ -76,7 +77,7 @@ func movedName(name, mark string) string {
 
 // exchange renames the derived directories that exist, from one mark to another.
 func exchange(fs vfs.FS, dir, from, to string) error {
-	for _, name := range []string{stateDir, indexDir} {
+	for _, name := range []string{stateDir, indexDir, slicesDir} {
 		err := fs.Rename(fs.PathJoin(dir, movedName(name, from)), fs.PathJoin(dir, movedName(name, to)))
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
@@ -97,7 +98,7 @@ func removeMoved(fs vfs.FS, dir string) error {
 	}
 	for _, name := range names {
 		base, mark, moved := strings.Cut(name, movedMark)
-		if _, err := strconv.Atoi(mark); err != nil || !moved || base != stateDir && base != indexDir {
+		if _, err := strconv.Atoi(mark); err != nil || !moved || base != stateDir && base != indexDir && base != slicesDir {
 			continue
 		}
 		if err := fs.RemoveAll(fs.PathJoin(dir, name)); err != nil {

@@ -58,7 +58,7 @@ func TestRebuildFromTheJournalAlone(t *testing.T) {
 	inOrder(t, fs, now)
 	names, err := fs.List("data")
 	slices.Sort(names)
-	if want := "[LOCK STORE journal keys state]"; err != nil || fmt.Sprint(names) != want {
+	if want := "[LOCK STORE journal keys slices state]"; err != nil || fmt.Sprint(names) != want {
 		t.Errorf("the directory holds %v, want %s (%v)", names, want, err)
 	}
 }

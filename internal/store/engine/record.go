@@ -3,6 +3,7 @@ package engine
 import (
 	"encoding/base64"
 	"encoding/binary"
+	"sort"
 	"unsafe"
 
 	"github.com/tallystick/tallystick/internal/core/amount"
@@ -134,6 +135,24 @@ type section struct {
 	at     calendar.Micros
 	rows   []ledger.Row
 	links  []link // of each event row's outcomes, in order
+
+	// Of a section whose rows have left: how many it had, the chain after it, and which of the rows that remain are of an archived
+	// month, so that nothing folds them any more.
+	had      int
+	chain    [32]byte
+	archived []bool
+}
+
+// count is how many rows the section had when it was committed.
+func (s *section) count() int { return max(s.had, len(s.rows)) }
+
+// row finds a row by its number; nil when it has left.
+func (s *section) row(seq uint64) *ledger.Row {
+	i := sort.Search(len(s.rows), func(i int) bool { return s.rows[i].Seq >= seq })
+	if i == len(s.rows) || s.rows[i].Seq != seq {
+		return nil
+	}
+	return &s.rows[i]
 }
 
 func (w *recordWriter) section(b []byte, s *section) []byte {
@@ -144,8 +163,19 @@ func (w *recordWriter) section(b []byte, s *section) []byte {
 	b = binary.AppendUvarint(b, s.first)
 	b = binary.AppendVarint(b, int64(s.at))
 	b = binary.AppendUvarint(b, uint64(len(s.rows)))
-	last, key, at := s.links, "", s.at
+	b = w.rows(b, s)
+	binary.LittleEndian.PutUint32(b[start:], uint32(len(b)-start-4))
+	return b
+}
+
+// rows encodes a section's rows, those of a pruned one each behind its mark.
+func (w *recordWriter) rows(b []byte, s *section) []byte {
+	last, key, at, next := s.links, "", s.at, s.first
 	for i := range s.rows {
+		if s.had > 0 {
+			b = binary.AppendUvarint(b, s.mark(i, next))
+			next = s.rows[i].Seq + 1
+		}
 		if c := s.rows[i].Change; c != nil {
 			b = w.change(append(b, rowChange), c)
 			continue
@@ -154,7 +184,6 @@ func (w *recordWriter) section(b []byte, s *section) []byte {
 		b = w.event(b, r, last[:len(r.Outcomes)], key, at)
 		last, key, at = last[len(r.Outcomes):], r.Key.Name, r.Time
 	}
-	binary.LittleEndian.PutUint32(b[start:], uint32(len(b)-start-4))
 	return b
 }
 

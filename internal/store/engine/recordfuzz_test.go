@@ -197,7 +197,7 @@ func TestRecordsAreReadAsTheyWereWritten(t *testing.T) {
 				if diff := cmp.Diff(want, got, exact); diff != "" {
 					t.Fatalf("section %d (-written +read):\n%s", i, diff)
 				}
-				alone, _, err := readHead(payload[heads[i].offset:])
+				alone, _, err := readHead(payload[heads[i].offset:], recordVersion)
 				if err != nil || alone.first != want.first || alone.rows != len(want.rows) {
 					t.Fatalf("section %d is not at its offset: %v", i, err)
 				}
@@ -259,9 +259,9 @@ func canonical(s section) (out []string) {
 
 // A record of another version is named as such and never decoded.
 func TestUnknownRecordVersionIsNamed(t *testing.T) {
-	_, err := readHeads([]byte{recordVersion + 1, 0, 0}, nil)
-	if err == nil || !strings.Contains(err.Error(), "version 2") || !strings.Contains(err.Error(), "newer") {
-		t.Errorf("version 2: %v", err)
+	_, err := readHeads([]byte{prunedVersion + 1, 0, 0}, nil)
+	if err == nil || !strings.Contains(err.Error(), "version 3") || !strings.Contains(err.Error(), "newer") {
+		t.Errorf("version 3: %v", err)
 	}
 	if _, err := readHeads(nil, nil); err == nil {
 		t.Error("an empty record was read")

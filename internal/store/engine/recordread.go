@@ -51,16 +51,20 @@ type sectionHead struct {
 	rows   int
 	body   []byte
 	offset uint32 // of the section within the payload
+
+	pruned bool // rows of it have left: this many are left, and the chain was this
+	left   int
+	chain  [32]byte
 }
 
 // readHeads lists the sections of a payload without decoding their rows.
 func readHeads(payload []byte, into []sectionHead) ([]sectionHead, error) {
-	if len(payload) == 0 || payload[0] != recordVersion {
-		return nil, fmt.Errorf("journal record has version %d, this build reads version %d: use a newer tallystick", first(payload), recordVersion)
+	if v := first(payload); v != recordVersion && v != prunedVersion {
+		return nil, fmt.Errorf("journal record has version %d, this build reads versions %d and %d: use a newer tallystick", v, recordVersion, prunedVersion)
 	}
 	into = into[:0]
 	for rest := payload[1:]; len(rest) > 0; {
-		h, n, err := readHead(rest)
+		h, n, err := readHead(rest, payload[0])
 		if err != nil {
 			return nil, err
 		}
@@ -71,7 +75,7 @@ func readHeads(payload []byte, into []sectionHead) ([]sectionHead, error) {
 	return into, nil
 }
 
-func readHead(b []byte) (sectionHead, int, error) {
+func readHead(b []byte, version byte) (sectionHead, int, error) {
 	if len(b) < 4 {
 		return sectionHead{}, 0, errRecord
 	}
@@ -82,10 +86,14 @@ func readHead(b []byte) (sectionHead, int, error) {
 	r := wire.Reader{Rest: b[4 : 4+n]}
 	h := sectionHead{tenant: uint32(r.Uvarint()), first: r.Uvarint(), at: calendar.Micros(r.Varint())}
 	rows := r.Uvarint()
-	if r.Bad || rows == 0 || rows > uint64(len(r.Rest)) || h.first == 0 {
+	left := rows
+	if version == prunedVersion {
+		left = readPrunedHead(&r, &h, rows)
+	}
+	if r.Bad || rows == 0 || left > uint64(len(r.Rest)) || left > rows || h.first == 0 {
 		return sectionHead{}, 0, errRecord
 	}
-	h.rows, h.body = int(rows), r.Rest
+	h.rows, h.left, h.body = int(rows), int(left), r.Rest
 	return h, int(4 + n), nil
 }
 
@@ -105,13 +113,24 @@ type slugs interface{ Number(n uint32) *meter.Meter }
 
 func (d *decoder) decode(h sectionHead, meters slugs) (section, error) {
 	// Rows point into the slices below, which therefore must not grow while they are filled.
-	d.rows, d.events, d.changes = sized(d.rows, h.rows), sized(d.events, h.rows), sized(d.changes, h.rows)
+	d.rows, d.events, d.changes = sized(d.rows, h.left), sized(d.events, h.left), sized(d.changes, h.left)
 	d.links, d.keys, d.created = d.links[:0], nil, nil
 	r := reader{Reader: wire.Reader{Rest: h.body}, refs: d.refs[:0]}
 	s := section{tenant: h.tenant, first: h.first, at: h.at}
+	if h.pruned {
+		s.had, s.chain, s.archived = h.rows, h.chain, make([]bool, h.left)
+	}
 	key, at := "", h.at
-	for i := range h.rows {
-		row := ledger.Row{Seq: h.first + uint64(i), At: h.at}
+	for i, next := 0, h.first; i < h.left; i, next = i+1, next+1 {
+		if h.pruned {
+			mark := r.Uvarint()
+			next += mark >> 1
+			s.archived[i] = mark&1 != 0
+			if next >= h.first+uint64(h.rows) {
+				return s, errRecord
+			}
+		}
+		row := ledger.Row{Seq: next, At: h.at}
 		flags := r.Byte()
 		if flags&rowChange != 0 {
 			d.changes[i] = readChange(&r)

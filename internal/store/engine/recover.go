@@ -20,6 +20,7 @@ const (
 	journalDir = "journal"
 	indexDir   = "keys"
 	stateDir   = "state"
+	slicesDir  = "slices"
 
 	defaultCheckpointBytes = 64 << 20
 )
@@ -38,11 +39,14 @@ func open(o *Options) (*Engine, error) {
 	if o.CheckpointBytes == 0 {
 		o.CheckpointBytes = defaultCheckpointBytes
 	}
+	if o.SliceBytes == 0 {
+		o.SliceBytes = defaultSliceBytes
+	}
 	if o.Counters == 0 {
 		o.Counters = maxCells
 	}
 	e := &Engine{
-		now: o.Now, fatal: o.Fatal, options: *o, cells: newCells(o.Counters), notes: [2]*notes{newNotes(), newNotes()}, byID: map[string]*book{}, nextNumber: 1,
+		now: o.Now, fatal: o.Fatal, options: *o, cells: newCells(o.Counters), tallies: newTallies(maxTallies), notes: [2]*notes{newNotes(), newNotes()}, byID: map[string]*book{}, nextNumber: 1,
 		queue: newQueue(), toWrite: make(chan *group, 1), toAnswer: make(chan *group, 4), idle: make(chan struct{}, 1), failed: make(chan struct{}),
 		checkpoints: make(chan *checkpoint, 1),
 	}
@@ -75,6 +79,9 @@ func (e *Engine) openFiles() (err error) {
 	if e.index, err = keyindex.Open(keyindex.Options{FS: o.FS, Dir: o.FS.PathJoin(o.Dir, indexDir), MemEntries: o.IndexEntries, StoreID: e.id}); err != nil {
 		return err
 	}
+	if err := e.openSlices(); err != nil {
+		return err
+	}
 	e.metrics = newMetrics(o.Metrics, e)
 	return nil
 }
@@ -97,6 +104,9 @@ func (e *Engine) recover() error {
 	from, floor := e.state.Position(), keys
 	if keys.Less(from) {
 		from, floor = floor, from
+	}
+	if e.slicer != nil && floor.Less(e.slicer.set.Covered()) {
+		floor = e.slicer.set.Covered()
 	}
 	start := time.Now()
 	rows := int64(0)
@@ -175,7 +185,7 @@ func (e *Engine) replaySection(h *history, pos journal.Position, head sectionHea
 		return fmt.Errorf("its first row is %d, but the tenant's last was %d", s.first, b.seq)
 	}
 	place := newPlace(s.first)
-	place.Rows, place.Position, place.Offset = len(s.rows), pos, head.offset
+	place.Rows, place.Position, place.Offset = s.count(), pos, head.offset
 	*h = history{e: e, b: b, hash: h.hash, replaying: &s}
 	links := s.links
 	for i := range s.rows {
@@ -196,7 +206,10 @@ func (e *Engine) replaySection(h *history, pos journal.Position, head sectionHea
 		if keys {
 			e.replayKey(h, b, r)
 		}
-		if derived {
+		switch {
+		case derived && s.isArchived(i):
+			e.replayArchived(b, r)
+		case derived:
 			if err := e.replayEvent(h, r, s.first, links[:len(r.Event.Outcomes)]); err != nil {
 				return err
 			}
@@ -272,8 +285,8 @@ func (e *Engine) nameBook(b *book) {
 func (e *Engine) replayedSection(b *book, s *section, place state.Section) {
 	b.addPlace(place)
 	last := b.published.Load().head
-	last.Chain = e.hasher.Next(last.Chain, s.rows)
-	last.Seq, last.Clock = s.first+uint64(len(s.rows))-1, s.at
+	last.Chain = s.after(last.Chain, &e.hasher)
+	last.Seq, last.Clock = s.first+uint64(s.count())-1, s.at
 	b.seq, b.clock = last.Seq, last.Clock
 	b.published.Store(&published{head: last, config: b.config})
 	e.notes[0].heads[b] = struct{}{}

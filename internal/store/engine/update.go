@@ -85,6 +85,7 @@ func (e *Engine) applyChange(b *book, r *ledger.Row) error {
 	if err != nil {
 		return err
 	}
+	e.noteAudit(b, r)
 	b.config = b.config.with(s)
 	ent := state.Entity{Seq: r.Seq, At: r.At, State: bytes.Clone(r.Change.State)}
 	switch {
@@ -94,12 +95,27 @@ func (e *Engine) applyChange(b *book, r *ledger.Row) error {
 		ent.Class, ent.Name = state.ClassKey, s.Key.ID
 	case s.Close != nil:
 		ent.Class, ent.Name = state.ClassPeriod, s.Close.Month.String()
+	case s.Floor != nil:
+		ent.Class = state.ClassFloor
+	case s.Archive != nil:
+		ent.Class, ent.Name = state.ClassArchive, s.Archive.Month.String()
+	case s.Base != nil:
+		return e.applyBase(b, s.Base)
 	case s.Meter != nil:
 		ent.Class, ent.Name = state.ClassMeter, s.Meter.Slug
 		ent.Used = b.meters[s.Meter.Number].Used
 		b.meters[s.Meter.Number] = ent
 	case s.Adjustment != nil:
 		return e.adjust(b, s.Adjustment)
+	case s.Request != nil:
+		e.noteRequest(b, s.Request, r.Seq)
+		return nil
+	case s.Plan != nil:
+		ent.Class, ent.Name = state.ClassPlan, s.Plan.Name
+	case s.Assignment != nil:
+		ent.Class, ent.Name = state.ClassAssign, s.Assignment.Customer
+	case s.Alert != nil:
+		return e.tell(b, s.Alert)
 	default:
 		return nil
 	}

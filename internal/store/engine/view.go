@@ -175,7 +175,11 @@ func (v *view) row(seq uint64) (ledger.Row, error) {
 	if err != nil {
 		return ledger.Row{}, err
 	}
-	return cloneRow(&s.rows[seq-s.first]), nil
+	r, err := v.b.found(&s, seq)
+	if err != nil {
+		return ledger.Row{}, err
+	}
+	return cloneRow(r), nil
 }
 
 // rowDecided also finds the transaction's own rows and those of the group being decided.
@@ -208,6 +212,9 @@ func (v *view) Adjustment(id string) (usage.Adjustment, error) {
 		return usage.Adjustment{}, missing
 	}
 	r, err := v.row(seq)
+	if problem.Is(err, problem.Archived) {
+		return usage.Adjustment{}, missing // adjusted rows stay
+	}
 	if err != nil {
 		return usage.Adjustment{}, err
 	}

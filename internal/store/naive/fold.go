@@ -25,6 +25,8 @@ func (t *book) Known(f *usage.Fact) (usage.Known, error) {
 	return usage.Known{Seq: r.Seq, Other: !same}, nil
 }
 
+func (t *book) Floor() calendar.Micros { return t.config.horizon.Floor }
+
 func (t *book) Closed(m calendar.Month) bool { return t.config.periods[m].Closed }
 
 func (t *book) Meter(n uint32) *meter.Meter {
@@ -169,6 +171,7 @@ func (t *book) fold(id usage.CounterID, upTo uint64) *usage.Counter {
 			take(&c.OnTime, f, f.onTime.Quantity, onTimeMembers)
 		}
 	}
+	c.Alerted = t.told(id, upTo)
 	for _, i := range t.counters[id] {
 		r := &t.rows[i]
 		if r.Seq > upTo {

@@ -14,6 +14,7 @@ import (
 	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/meter"
 	"github.com/tallystick/tallystick/internal/core/problem"
+	"github.com/tallystick/tallystick/internal/core/quota"
 	"github.com/tallystick/tallystick/internal/core/tenant"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/store"
@@ -53,6 +54,8 @@ type book struct {
 	// Two indexes keep tests of some thousand rows quick. They hold nothing that a scan would not find.
 	keys     map[usage.Key]int
 	counters map[usage.CounterID][]int
+	// gone are the rows that have left: nobody is shown them any more. Folds still see them, so that the oracle needs no base.
+	gone map[uint64]bool
 }
 
 // config is what the change rows leave behind.
@@ -61,12 +64,17 @@ type config struct {
 	keys    map[string]tenant.APIKey
 	meters  map[string]*meter.Meter
 	periods map[calendar.Month]usage.Period
+	plans   map[string]quota.Plan
+	horizon store.Horizon
+	// assigned is the plan of each customer, the tenant's own under the empty name.
+	assigned map[string]string
 }
 
 func newBook() *book {
 	return &book{
-		keys: map[usage.Key]int{}, counters: map[usage.CounterID][]int{},
-		config: config{keys: map[string]tenant.APIKey{}, meters: map[string]*meter.Meter{}, periods: map[calendar.Month]usage.Period{}},
+		keys: map[usage.Key]int{}, counters: map[usage.CounterID][]int{}, gone: map[uint64]bool{},
+		config: config{keys: map[string]tenant.APIKey{}, meters: map[string]*meter.Meter{}, periods: map[calendar.Month]usage.Period{},
+			plans: map[string]quota.Plan{}, assigned: map[string]string{}},
 	}
 }
 
@@ -101,7 +109,7 @@ func (s *Store) Record(ctx context.Context, b store.Batch) ([]usage.Verdict, err
 	}
 	now, from := t.tick(s.now()), len(t.rows)
 	prepare := usage.NewPreparer(t.catalog())
-	verdicts := make([]usage.Verdict, len(b.Events))
+	verdicts, alerts := make([]usage.Verdict, len(b.Events)), 0
 	for i := range b.Events {
 		var f usage.Fact
 		prepare.Prepare(&b.Events[i], &f)
@@ -109,6 +117,7 @@ func (s *Store) Record(ctx context.Context, b store.Batch) ([]usage.Verdict, err
 		verdicts[i] = usage.Judge(t, &f, t.head.Seq+1, now, row)
 		if st := verdicts[i].Status; st == usage.Accepted || st == usage.Adjusted || st == usage.Overage {
 			t.keep(ledger.Row{At: now, Event: row.Clone()})
+			alerts += t.alert(row, now, quota.MaxAlerts-alerts)
 		}
 	}
 	t.seal(from)
@@ -248,7 +257,9 @@ func (t *book) keep(r ledger.Row) {
 func (t *book) index(i int) {
 	r := &t.rows[i]
 	if r.Event != nil {
-		t.keys[r.Event.Key] = i
+		if !t.gone[r.Seq] {
+			t.keys[r.Event.Key] = i
+		}
 		for _, o := range r.Event.Outcomes {
 			id := usage.CounterID{Meter: o.Meter, Customer: r.Event.Customer, Month: r.Event.Month()}
 			t.counters[id] = append(t.counters[id], i)
@@ -259,6 +270,7 @@ func (t *book) index(i int) {
 	if err != nil {
 		panic(err) // the state was encoded by this very process
 	}
+	t.config.horizon = t.config.horizon.With(state)
 	switch {
 	case state.Tenant != nil:
 		t.config.tenant = state.Tenant
@@ -272,6 +284,10 @@ func (t *book) index(i int) {
 		a := state.Adjustment
 		id := usage.CounterID{Meter: a.Meter, Customer: a.Customer, Month: a.Month}
 		t.counters[id] = append(t.counters[id], i)
+	case state.Plan != nil:
+		t.config.plans[state.Plan.Name] = *state.Plan
+	case state.Assignment != nil:
+		t.config.assigned[state.Assignment.Customer] = state.Assignment.Plan
 	}
 }
 
@@ -307,7 +323,7 @@ func (t *book) catalog() *usage.Catalog {
 
 func (c config) clone() config {
 	out := newBook().config
-	out.tenant = c.tenant
+	out.tenant, out.horizon = c.tenant, c.horizon
 	for k, v := range c.keys {
 		out.keys[k] = v
 	}
@@ -316,6 +332,12 @@ func (c config) clone() config {
 	}
 	for k, v := range c.periods {
 		out.periods[k] = v
+	}
+	for k, v := range c.plans {
+		out.plans[k] = v
+	}
+	for k, v := range c.assigned {
+		out.assigned[k] = v
 	}
 	return out
 }

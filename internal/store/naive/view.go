@@ -5,10 +5,12 @@ import (
 	"sort"
 	"strings"
 
+	"github.com/tallystick/tallystick/internal/core/audit"
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/meter"
 	"github.com/tallystick/tallystick/internal/core/problem"
+	"github.com/tallystick/tallystick/internal/core/request"
 	"github.com/tallystick/tallystick/internal/core/tenant"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/store"
@@ -94,7 +96,7 @@ func (v view) Event(k usage.Key) (ledger.Row, []ledger.Row, error) {
 	}
 	var corrections []ledger.Row
 	for j := range v.t.rows {
-		if r := v.t.rows[j].Event; r != nil && r.Corrects == k.ID() {
+		if r := v.t.rows[j].Event; r != nil && r.Corrects == k.ID() && !v.t.gone[v.t.rows[j].Seq] {
 			corrections = append(corrections, own(&v.t.rows[j]))
 		}
 	}
@@ -108,16 +110,19 @@ func own(r *ledger.Row) ledger.Row {
 	return out
 }
 
-func (v view) Rows(after uint64, _ store.RowHint, fn func(*ledger.Row) bool) (uint64, bool, error) {
+func (v view) Rows(after uint64, hint store.RowHint, fn func(*ledger.Row) bool) (uint64, bool, error) {
+	if err := v.t.config.horizon.Missing(after, hint, v.t.hasLeft); err != nil {
+		return after, false, err
+	}
 	for i := after; i < uint64(len(v.t.rows)); i++ {
-		if !fn(&v.t.rows[i]) {
+		if !v.t.gone[i+1] && !fn(&v.t.rows[i]) {
 			return i + 1, false, nil
 		}
 	}
 	return max(after, v.t.head.Seq), true, nil
 }
 
-func (v view) Sections(first uint64, fn func(*ledger.Section) error) error {
+func (v view) sections(first uint64, fn func(*ledger.Section) error) error {
 	for i, from := range v.t.sections {
 		end := v.t.head.Seq + 1
 		if i+1 < len(v.t.sections) {
@@ -172,6 +177,9 @@ func (v view) Adjustment(id string) (usage.Adjustment, error) {
 		return usage.Adjustment{}, missing
 	}
 	r := &v.t.rows[seq-1]
+	if v.t.gone[seq] {
+		return usage.Adjustment{}, missing // adjusted rows stay
+	}
 	if r.Event != nil {
 		for i := range r.Event.Outcomes {
 			if a, late := usage.LateAdjustment(r.Event, &r.Event.Outcomes[i], seq, r.At); late && a.Meter == number && a.ID == id {
@@ -239,4 +247,33 @@ func (v view) Slice(q store.SliceQuery, fn func(*store.Slice) error) error {
 		return problem.New(problem.NotFound, "no meter of that number")
 	}
 	return store.ScanSlice(v, q, fn)
+}
+
+func (v view) AuditEvents(q store.AuditQuery) ([]ledger.Row, error) {
+	var out []ledger.Row
+	for i := len(v.t.rows) - 1; i >= 0 && len(out) < q.Limit; i-- {
+		r := v.t.rows[i]
+		if !q.Wants(&r) {
+			continue
+		}
+		if q.Offset > 0 {
+			q.Offset--
+			continue
+		}
+		r.Change = &ledger.Change{Event: r.Change.Event}
+		out = append(out, r)
+	}
+	return out, nil
+}
+
+func (v view) Request(key string) (request.Stored, error) {
+	for i := len(v.t.rows) - 1; i >= 0; i-- {
+		r := &v.t.rows[i]
+		if r.Change == nil || r.Change.EntityType != audit.EntityRequest || r.Change.EntityID != key {
+			continue
+		}
+		s, err := ledger.DecodeState(r)
+		return *s.Request, err
+	}
+	return request.Stored{}, problem.New(problem.NotFound, "no request %q", key)
 }

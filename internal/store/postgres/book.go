@@ -15,6 +15,9 @@ type book struct {
 	seq    uint64 // of the head that the book is about; zero: about none
 	cells  map[usage.CounterID]*cell
 	recent [2]span // of this node's last commits, the latest first
+
+	tallies  map[tallyID]*tallyCell
+	assigned map[string]string // customer → plan, of those that were asked for
 }
 
 // cell is a counter in memory.
@@ -23,7 +26,14 @@ type cell struct {
 	id    usage.CounterID
 	place store.CounterPlace
 	dirty bool
+	// stored says that the table has a row of it, and base is the tail there.
+	stored bool
+	base   uint64
+	tail   uint64 // the last row that it folded; zero: none
 }
+
+// written notes that the table now has the cell as it is.
+func (c *cell) written() { c.dirty, c.stored, c.base = false, true, c.tail }
 
 // span is the rows of one commit, above from and up to to, and the hashes of their keys.
 type span struct {
@@ -33,15 +43,17 @@ type span struct {
 
 func (b *book) forget() { *b = book{} }
 
-// at makes the book one about the head of that number.
-func (b *book) at(seq uint64) {
-	if b.seq != seq || len(b.cells) > maxCells {
+// at makes the book one about the head of that number, and reports whether it is what it was.
+func (b *book) at(seq uint64) (same bool) {
+	same = b.seq == seq && len(b.cells)+len(b.tallies)+len(b.assigned) <= maxCells
+	if !same {
 		b.forget()
 	}
 	if b.cells == nil {
-		b.cells = map[usage.CounterID]*cell{}
+		b.cells, b.tallies, b.assigned = map[usage.CounterID]*cell{}, map[tallyID]*tallyCell{}, map[string]string{}
 	}
 	b.seq = seq
+	return same
 }
 
 // committed moves the book on to the head that this node just committed.

@@ -9,8 +9,10 @@ import (
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/meter"
+	"github.com/tallystick/tallystick/internal/core/quota"
 	"github.com/tallystick/tallystick/internal/core/tenant"
 	"github.com/tallystick/tallystick/internal/core/usage"
+	"github.com/tallystick/tallystick/internal/store"
 )
 
 // config is what a tenant's changes leave behind, at one version. It is immutable: a change makes another one.
@@ -21,7 +23,12 @@ type config struct {
 	meters  map[string]*meter.Meter
 	used    map[uint32]bool // by meter number
 	periods map[calendar.Month]usage.Period
+	horizon store.Horizon
 	catalog *usage.Catalog
+
+	plans      map[string]*quota.Rules
+	thresholds int    // of one quota, at most
+	ownPlan    string // of the tenant itself; "" is none
 }
 
 var noConfig = (&config{}).arranged()
@@ -59,6 +66,12 @@ func (c *config) with(s ledger.State) *config {
 		return out.arranged()
 	case s.Close != nil:
 		out.periods = set(c.periods, s.Close.Month, *s.Close)
+	case s.Plan != nil:
+		out.putPlan(s.Plan)
+	case s.Assignment != nil && s.Assignment.Customer == "":
+		out.ownPlan = s.Assignment.Plan
+	case s.Floor != nil, s.Archive != nil:
+		out.horizon = c.horizon.With(s)
 	default:
 		return c
 	}
@@ -94,9 +107,12 @@ func set[K comparable, V any](m map[K]V, k K, v V) map[K]V {
 
 // The kinds of entities.
 const (
-	kindKey    = "api_key"
-	kindMeter  = "meter"
-	kindPeriod = "period"
+	kindKey     = "api_key"
+	kindMeter   = "meter"
+	kindPeriod  = "period"
+	kindPlan    = "plan"
+	kindFloor   = "floor"
+	kindArchive = "archive"
 )
 
 // loadConfig reads a tenant's configuration within a transaction that has read the head's version.
@@ -109,6 +125,10 @@ func (c *session) loadConfig(ctx context.Context, tenantID string, version uint6
 		return err
 	}, []byte(tenantID))
 	r.send(readEntities, out.readEntity, []byte(tenantID))
+	r.send(assignmentsOf, func(in *reader) error {
+		_, out.ownPlan = in.text(), in.text()
+		return nil
+	}, []byte(tenantID), textsParam([]string{""}))
 	if err := r.do(); err != nil {
 		return nil, fmt.Errorf("read the configuration: %w", err)
 	}
@@ -132,6 +152,10 @@ func (c *config) readEntity(in *reader) error {
 		}
 	case kind == kindPeriod && s.Close != nil:
 		c.periods[s.Close.Month] = *s.Close
+	case kind == kindPlan && s.Plan != nil:
+		c.putPlan(s.Plan)
+	case kind == kindFloor && s.Floor != nil, kind == kindArchive && s.Archive != nil:
+		c.horizon = c.horizon.With(s)
 	default:
 		return fmt.Errorf("an entity of kind %q has another state", kind)
 	}

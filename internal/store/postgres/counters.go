@@ -40,16 +40,18 @@ func (a *foldArrays) add(f *usage.Fold) {
 	a.members.int8(f.Members)
 }
 
+const foldColumnCount = 10
+
 // all lists the arrays in the order of foldColumns.
-func (a *foldArrays) all() [10]*array {
+func (a *foldArrays) all() [foldColumnCount]*array {
 	return [...]*array{&a.count, &a.sum, &a.min, &a.max, &a.atMin, &a.atMax, &a.last, &a.lastTime, &a.lastKey, &a.members}
 }
 
 // counterArrays are counters as the parameters of an upsert.
 type counterArrays struct {
 	placeArrays
-	watermark, generation, manual, sealed array
-	onTime, late                          foldArrays
+	watermark, generation, tail, manual, sealed, alerted array
+	onTime, late                                         foldArrays
 }
 
 // placeArrays are the keys of counters.
@@ -75,20 +77,23 @@ func (a *counterArrays) reset() {
 	a.placeArrays.reset()
 	a.watermark.reset(oidTimestamptz)
 	a.generation.reset(oidInt4)
+	a.tail.reset(oidInt8)
 	a.manual.reset(oidNumeric)
 	a.sealed.reset(oidNumeric)
+	a.alerted.reset(oidInt2)
 	a.onTime.reset()
 	a.late.reset()
 }
 
-func (a *counterArrays) add(p store.CounterPlace, c *usage.Counter) {
-	a.placeArrays.add(p)
+func (a *counterArrays) add(c *cell) {
+	a.placeArrays.add(c.place)
 	if c.Started {
 		a.watermark.time(c.Watermark)
 	} else {
 		a.watermark.null()
 	}
 	a.generation.int4(int32(c.Generation))
+	a.tail.link(c.tail)
 	a.onTime.add(&c.OnTime)
 }
 
@@ -104,14 +109,21 @@ func (a *counterArrays) addRest(c *usage.Counter) {
 	} else {
 		a.sealed.null()
 	}
+	if c.Alerted != 0 {
+		a.alerted.int2(int16(c.Alerted))
+	} else {
+		a.alerted.null()
+	}
 	a.late.add(c.Late)
 }
 
-// isPlainCounter reports whether a counter has only ever seen rows that were on time.
-func isPlainCounter(c *usage.Counter) bool { return c.Late == nil && !c.Adjusted && !c.Sealed }
+// isPlainCounter reports whether a counter has only ever seen rows that were on time and reached no threshold.
+func isPlainCounter(c *usage.Counter) bool {
+	return c.Late == nil && !c.Adjusted && !c.Sealed && c.Alerted == 0
+}
 
 func (a *counterArrays) plain(tenantID string) [][]byte {
-	out := append(a.placeArrays.params(tenantID), a.watermark.param(), a.generation.param())
+	out := append(a.placeArrays.params(tenantID), a.watermark.param(), a.generation.param(), a.tail.param())
 	for _, x := range a.onTime.all() {
 		out = append(out, x.param())
 	}
@@ -123,18 +135,21 @@ func (a *counterArrays) full(tenantID string) [][]byte {
 	for _, x := range a.late.all() {
 		out = append(out, x.param())
 	}
-	return out
+	return append(out, a.alerted.param())
 }
 
-// readCounter reads the columns of counterColumns.
-func readCounter(in *reader) (p store.CounterPlace, c usage.Counter, err error) {
-	p = store.CounterPlace{Month: in.month(), Meter: in.text(), Customer: in.text()}
+// readCounter reads the columns of counterColumns into a cell without an id.
+func readCounter(in *reader) (*cell, error) {
+	c := &cell{stored: true}
+	c.place = store.CounterPlace{Month: in.month(), Meter: in.text(), Customer: in.text()}
 	if c.Started = !in.isNull(); c.Started {
 		c.Watermark = in.time()
 	} else {
 		in.skip(1)
 	}
 	c.Generation = uint32(in.int4())
+	c.tail = in.link()
+	c.base = c.tail
 	if c.Adjusted = !in.isNull(); c.Adjusted {
 		c.Manual = in.amount()
 	} else {
@@ -149,8 +164,13 @@ func readCounter(in *reader) (p store.CounterPlace, c usage.Counter, err error) 
 	if !in.isNull() {
 		c.Late = &usage.Fold{}
 		readFold(in, c.Late)
+	} else {
+		in.skip(foldColumnCount)
 	}
-	return p, c, in.err
+	if !in.isNull() {
+		c.Alerted = uint16(in.int2())
+	}
+	return c, in.err
 }
 
 func readFold(in *reader, f *usage.Fold) {

@@ -15,6 +15,7 @@ import (
 // eventArrays are usage rows as the parameters of an insert. Most rows are plain and need only the first ones.
 type eventArrays struct {
 	key, seq, time, quantity, given, meter, customer, resource, properties array
+	prev                                                                   array
 	adjusted, eventType, clientID, corrects, reason, outcomes              array
 	buf                                                                    []byte
 }
@@ -24,6 +25,7 @@ func (a *eventArrays) reset() {
 		x.reset(oidText)
 	}
 	a.seq.reset(oidInt8)
+	a.prev.reset(oidInt8)
 	a.time.reset(oidTimestamptz)
 	a.quantity.reset(oidNumeric)
 	a.given.reset(oidInt2)
@@ -43,8 +45,8 @@ func (a *eventArrays) add(r *usage.Row, seq uint64) {
 	a.properties.optional(r.Properties)
 }
 
-// addRest writes what only rows that are not plain have.
-func (a *eventArrays) addRest(r *usage.Row) {
+// addRest writes what only rows that are not plain have. links are the rows before it, in the order of its outcomes.
+func (a *eventArrays) addRest(r *usage.Row, links []uint64) {
 	a.adjusted.bool(r.Status() == usage.Adjusted)
 	a.eventType.optional(r.Type)
 	if r.Key.Space == usage.DerivedSpace {
@@ -54,7 +56,7 @@ func (a *eventArrays) addRest(r *usage.Row) {
 	}
 	a.corrects.optional(r.Corrects)
 	a.reason.optional(r.Reason)
-	a.buf = appendOutcomes(a.buf[:0], r.Outcomes)
+	a.buf = appendOutcomes(a.buf[:0], r.Outcomes, links)
 	a.outcomes.bytes(a.buf)
 }
 
@@ -68,12 +70,17 @@ func isPlain(r *usage.Row) bool {
 }
 
 func (a *eventArrays) plain(tenantID string, at calendar.Micros) [][]byte {
+	return append(a.common(tenantID, at), a.prev.param())
+}
+
+// common are the parameters that all rows have.
+func (a *eventArrays) common(tenantID string, at calendar.Micros) [][]byte {
 	return [][]byte{[]byte(tenantID), timeParam(at), a.key.param(), a.seq.param(), a.time.param(), a.quantity.param(), a.given.param(),
 		a.meter.param(), a.customer.param(), a.resource.param(), a.properties.param()}
 }
 
 func (a *eventArrays) full(tenantID string, at calendar.Micros) [][]byte {
-	return append(a.plain(tenantID, at), a.adjusted.param(), a.eventType.param(), a.clientID.param(), a.corrects.param(), a.reason.param(), a.outcomes.param())
+	return append(a.common(tenantID, at), a.adjusted.param(), a.eventType.param(), a.clientID.param(), a.corrects.param(), a.reason.param(), a.outcomes.param())
 }
 
 // slugs finds meters by slug; a catalog does.
@@ -116,7 +123,8 @@ func readEvent(in *reader, meters slugs) (ledger.Row, error) {
 	return out, nil
 }
 
-// outcomeJSON is an outcome as the table keeps it. Amounts are texts: JSON's numbers are floats to many readers.
+// outcomeJSON is an outcome as the table keeps it, without its link to the row before. Amounts are texts: JSON's numbers are floats
+// to many readers.
 type outcomeJSON struct {
 	Meter   uint32 `json:"meter"`
 	Value   string `json:"value"`
@@ -127,7 +135,7 @@ type outcomeJSON struct {
 	Amount  string `json:"amount"`
 }
 
-func appendOutcomes(b []byte, outcomes []usage.Outcome) []byte {
+func appendOutcomes(b []byte, outcomes []usage.Outcome, links []uint64) []byte {
 	b = append(b, '[')
 	for i := range outcomes {
 		o := &outcomes[i]
@@ -148,6 +156,9 @@ func appendOutcomes(b []byte, outcomes []usage.Outcome) []byte {
 		}
 		if o.Overage {
 			b = append(b, `,"overage":true`...)
+		}
+		if links[i] != 0 {
+			b = strconv.AppendUint(append(b, `,"prev":`...), links[i], 10)
 		}
 		b = append(b, '}')
 	}

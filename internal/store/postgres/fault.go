@@ -60,14 +60,15 @@ func kindOf(err error) kind {
 // errDefect marks data that contradicts itself. Trying again would not help.
 var errDefect = errors.New("the ledger's tables contradict one another: run `tallystick verify`")
 
-// again runs fn until it succeeds, fails for good, or has failed often enough. fn must leave nothing behind when it fails.
+// again runs fn until it succeeds, fails for good, or has failed often or for long enough. fn must leave nothing behind when it fails.
 func (s *Store) again(ctx context.Context, fn func() error) error {
-	pause := firstPause
+	pause, began := firstPause, time.Now()
 	for attempt := 1; ; attempt++ {
 		err := fn()
-		if err == nil || kindOf(err) == lasting || attempt == maxAttempts || ctx.Err() != nil {
+		if err == nil || kindOf(err) == lasting || attempt == maxAttempts || ctx.Err() != nil || time.Since(began) >= s.options.StatementTimeout {
 			return s.told(ctx, err)
 		}
+		s.metrics.retries.WithLabelValues(causeOf(err)).Inc()
 		select {
 		case <-ctx.Done():
 			return ctx.Err()

@@ -16,8 +16,13 @@ type wants struct {
 	counters []usage.CounterID
 	places   placeArrays
 	asked    map[usage.CounterID]bool
+	got      map[store.CounterPlace]*cell
 
 	targets []string // ids of facts whose corrections are wanted
+
+	tallies                map[tallyID]*tallyCell
+	tallyMonth, tallyMeter array
+	customers              map[string]string // whose plans are wanted
 
 	memberNames []memberName
 	memberAt    placeArrays
@@ -74,10 +79,12 @@ func (w *wants) row(h *history, feeds []usage.Feed, id usage.CounterID) {
 	for i := range feeds {
 		id.Meter = feeds[i].Meter.Number
 		w.counter(h, id)
+		w.tally(h, tallyID{id.Meter, id.Month})
 		if feeds[i].Member != "" {
 			w.member(h, memberName{id, feeds[i].Member})
 		}
 	}
+	w.assigned(h, id.Customer)
 }
 
 // target asks for all that a correction of the row may need.
@@ -85,11 +92,13 @@ func (w *wants) target(h *history, r *usage.Row) {
 	w.corrections(h, r.Key)
 	for i := range r.Outcomes {
 		w.counter(h, usage.CounterID{Meter: r.Outcomes[i].Meter, Customer: r.Customer, Month: r.Month()})
+		w.tally(h, tallyID{r.Outcomes[i].Meter, r.Month()})
 	}
+	w.assigned(h, r.Customer)
 }
 
 func (w *wants) nothing() bool {
-	return w.keyCount == 0 && len(w.counters) == 0 && len(w.targets) == 0 && len(w.memberNames) == 0
+	return w.keyCount == 0 && len(w.counters) == 0 && len(w.targets) == 0 && len(w.memberNames) == 0 && len(w.tallies) == 0 && len(w.customers) == 0
 }
 
 // fetch reads what is wanted into the history.
@@ -100,36 +109,58 @@ func (h *history) fetch(w *wants) error {
 	if err := h.freed(); err != nil {
 		return err
 	}
-	id := []byte(h.tenantID)
 	r := h.c.round(h.ctx)
-	if w.keyCount > 0 {
-		r.send(eventsByKey, h.find, id, w.keys.param())
+	h.ask(r, w, func() bool { return true })
+	if err := r.do(); err != nil {
+		return h.fail(fmt.Errorf("read what the events depend on: %w", err))
 	}
-	got := make(map[store.CounterPlace]*usage.Counter, len(w.counters))
+	h.enter(w)
+	return nil
+}
+
+// ask adds the statements that read what is wanted. Their results are looked at only if they count, which is known when the first comes.
+func (h *history) ask(r *round, w *wants, counts func() bool) {
+	id := []byte(h.tenantID)
+	send := func(st *statement, each func(*reader) error, params ...[]byte) {
+		r.send(st, func(in *reader) error {
+			if !counts() {
+				return nil
+			}
+			return each(in)
+		}, params...)
+	}
+	if w.keyCount > 0 {
+		send(eventsByKey, h.find, id, w.keys.param())
+	}
 	if len(w.counters) > 0 {
-		r.send(countersByKey, func(in *reader) error {
-			p, c, err := readCounter(in)
-			got[p] = &c
+		w.got = make(map[store.CounterPlace]*cell, len(w.counters))
+		send(countersByKey, func(in *reader) error {
+			c, err := readCounter(in)
+			w.got[c.place] = c
 			return err
 		}, w.places.params(h.tenantID)...)
 	}
 	if len(w.targets) > 0 {
-		r.send(corrections, h.correctedBy, id, textsParam(w.targets))
+		send(corrections, h.correctedBy, id, textsParam(w.targets))
 	}
 	if len(w.memberNames) > 0 {
-		r.send(membersByKey, h.joinedBy, append(w.memberAt.params(h.tenantID), w.memberText.param())...)
+		send(membersByKey, h.joinedBy, append(w.memberAt.params(h.tenantID), w.memberText.param())...)
 	}
-	if err := r.do(); err != nil {
-		return h.fail(fmt.Errorf("read what the events depend on: %w", err))
-	}
+	w.askQuotas(send, h)
+}
+
+// enter puts the counters that were read into the book.
+func (h *history) enter(w *wants) {
 	for _, id := range w.counters {
-		c := &cell{id: id, place: h.place(id)}
-		if have := got[c.place]; have != nil {
-			c.Counter = *have
+		place := h.place(id)
+		c := w.got[place]
+		if c == nil {
+			c = &cell{place: place}
 		}
+		c.id = id
 		h.book.cells[id] = c
 	}
-	return nil
+	w.enterQuotas(h.book)
 }
 
 // find notes a row of the table.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"strings"
+	"time"
 
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/ledger"
@@ -29,7 +30,9 @@ type history struct {
 	config   *config
 	book     *book
 	now      calendar.Micros
-	first    uint64 // the number of the first row that is added
+	timed    bool      // the parts of the transaction are measured
+	locked   time.Time // when the head was, if they are
+	first    uint64    // the number of the first row that is added
 
 	found     map[usage.Key]*ledger.Row // in the tables
 	corrected map[factMeter]usage.Corrected
@@ -38,6 +41,7 @@ type history struct {
 	looked    map[memberName]bool
 
 	rows     []ledger.Row // that are added
+	links    []uint64     // of their outcomes
 	slab     []usage.Row
 	seen     map[uint64]int32    // hash of a key → index of its row
 	clashed  map[usage.Key]int32 // rows whose hash another key has
@@ -45,8 +49,12 @@ type history struct {
 	dirty    []*cell
 	joined   map[memberKey]bool
 	newlyUse []uint32
-	hash     uint64 // of the key of the fact being judged
-	fault    error  // why the transaction cannot go on
+	tallies  []*tallyCell // that changed
+	kept     int          // events among the rows
+	hash     uint64       // of the key of the fact being judged
+	fault    error        // why the transaction cannot go on
+
+	lastTally *tallyCell // that was asked for last
 
 	// free ends what is under way on the connection, before it is read from; nil: nothing ever is.
 	free func() error
@@ -74,8 +82,11 @@ func newHistory(ctx context.Context, c *session, tenantID string, cfg *config, b
 	return &history{ctx: ctx, c: c, tenantID: tenantID, config: cfg, book: b, now: h.now, first: h.Seq + 1,
 		found: map[usage.Key]*ledger.Row{}, corrected: map[factMeter]usage.Corrected{}, asked: map[usage.Key]bool{},
 		members: map[memberKey]bool{}, looked: map[memberName]bool{}, joined: map[memberKey]bool{},
-		rows: make([]ledger.Row, 0, n), slab: make([]usage.Row, n), seen: make(map[uint64]int32, n)}
+		rows: make([]ledger.Row, 0, n), links: make([]uint64, 0, n), slab: make([]usage.Row, n), seen: make(map[uint64]int32, n)}
 }
+
+// follow makes the history one that follows the head.
+func (h *history) follow(head *head) { h.now, h.first = head.now, head.Seq+1 }
 
 // fail keeps the first fault. Once a read has failed the transaction is lost, so all that follows fails too.
 func (h *history) fail(err error) error {
@@ -94,7 +105,7 @@ func (h *history) freed() error {
 }
 
 // next is the memory for the row that the next fact may become.
-func (h *history) next() *usage.Row { return &h.slab[len(h.rows)] }
+func (h *history) next() *usage.Row { return &h.slab[h.kept] }
 
 // keep adds the row that was just judged or replayed.
 func (h *history) keep(r *usage.Row, hash uint64) {
@@ -108,12 +119,38 @@ func (h *history) keep(r *usage.Row, hash uint64) {
 	} else {
 		h.seen[hash] = i
 	}
+	for j := range r.Outcomes {
+		h.link(r.Outcomes[j].Meter, h.rows[i].Seq)
+		h.use(r.Outcomes[j].Meter)
+	}
 	for _, c := range h.touched {
 		h.mark(c)
 	}
 	h.touched = h.touched[:0]
-	for j := range r.Outcomes {
-		h.use(r.Outcomes[j].Meter)
+	h.tallied(r)
+	h.kept++
+}
+
+// link appends the row to the chain of the counter that it was folded into.
+func (h *history) link(meter uint32, seq uint64) {
+	for _, c := range h.touched {
+		if c.id.Meter == meter {
+			h.links = append(h.links, c.tail)
+			c.tail = seq
+			return
+		}
+	}
+	_ = h.fail(fmt.Errorf("row %d was not folded into the meter of number %d that it names: %w", seq, meter, errDefect))
+	h.links = append(h.links, 0)
+}
+
+// written notes that the tables have what was changed.
+func (h *history) written() {
+	for _, c := range h.dirty {
+		c.written()
+	}
+	for _, c := range h.tallies {
+		c.dirty = false
 	}
 }
 
@@ -166,6 +203,8 @@ func (h *history) Known(f *usage.Fact) (usage.Known, error) {
 	same := f.Bucket || usage.SameContent(f.Event, &r.Event.Event, f.Key.Space)
 	return usage.Known{Seq: r.Seq, Other: !same}, nil
 }
+
+func (h *history) Floor() calendar.Micros { return h.config.horizon.Floor }
 
 func (h *history) Closed(m calendar.Month) bool { return h.config.closed(m) }
 
@@ -248,22 +287,31 @@ func (h *history) Slice(id usage.CounterID, below uint64, fn func(*usage.Row, *u
 			}
 		}
 	}
+	for i := range h.rows {
+		each(&h.rows[i])
+	}
+	base := h.book.cells[id].base
+	if base == 0 {
+		return nil
+	}
 	if err := h.freed(); err != nil {
 		return err
 	}
-	slug := h.config.catalog.Number(id.Meter).Slug
-	err := h.c.ask(h.ctx, eventsOfSlice, func(in *reader) error {
+	// Rows of this transaction may be in the table already, so the chain is read from where it was before.
+	before := base
+	err := h.c.ask(h.ctx, eventsOfCounter, func(in *reader) error {
 		r, err := readEvent(in, h.config)
 		if err == nil {
 			each(&r)
+			before = in.link()
 		}
 		return err
-	}, []byte(h.tenantID), textsParam([]string{slug, ""}), []byte(id.Customer), timeParam(id.Month.Start()), timeParam(id.Month.End()))
+	}, []byte(h.tenantID), int8Param(int64(base)), int8Param(int64(id.Meter)))
+	if err == nil && before != 0 {
+		err = fmt.Errorf("row %d of tenant %s is not in its table: %w", before, h.tenantID, errDefect)
+	}
 	if err != nil {
 		return h.fail(fmt.Errorf("read the rows of a counter: %w", err))
-	}
-	for i := range h.rows {
-		each(&h.rows[i])
 	}
 	return nil
 }

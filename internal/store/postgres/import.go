@@ -62,6 +62,7 @@ func (h *history) foresee(rows []ledger.Row) error {
 			}
 			id := usage.CounterID{Meter: o.Meter, Customer: r.Customer, Month: r.Month()}
 			w.counter(h, id)
+			w.tally(h, tallyID{o.Meter, id.Month})
 			if o.Member != "" {
 				w.member(h, memberName{id, o.Member})
 			}

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/problem"
@@ -17,7 +18,7 @@ import (
 //
 //	Record       checks the events and derives their keys, in the caller's goroutine, and waits in the lane
 //	lookUp       while a transaction is under way: searches the keys of those that wait, on another connection
-//	commitGroups lock the head · read what is still missing · decide · write and commit, in three round trips at most
+//	commitGroups lock the head and read · read what that left open, if anything · decide · write and commit: two or three round trips
 //
 // A key that was found is known for good, because rows are never taken away. A key that was not found is new as of the head that
 // the search saw; if only this node has written since, it remembers the keys of those rows, and no second look is needed. Else the
@@ -25,13 +26,18 @@ import (
 
 // Bounds of what may wait, and of what goes together. A full queue answers at once that it is full.
 const (
-	maxWaiting       = 400_000
-	maxWaitingTenant = 200_000
+	maxWaiting            = 400_000
+	maxWaitingTenant      = 200_000
+	maxWaitingBytes       = 256 << 20
+	maxWaitingTenantBytes = 128 << 20
 	// maxGroup is a quarter of a second's work: more would not commit faster, and holds the head longer.
 	maxGroup = 16_000
 	// lookUpFrom is how many facts make a search before the lock worth its own transaction; fewer are searched under the lock
 	// in the round trip that takes it.
 	lookUpFrom = 512
+	// timedShare of the transactions of fewer facts than that have their parts measured: to learn when a part has ended costs the server
+	// a packet, and this node a turn, which is nothing beside a thousand facts and some percents beside one.
+	timedShare = 8
 	// maxLanes bounds the lanes that are kept for what they remember.
 	maxLanes = 1024
 )
@@ -44,14 +50,16 @@ type lane struct {
 
 	// turn holds a token while nobody writes for this tenant on this node. Waiting here is fair and can be given up; waiting for the
 	// head's lock in the database is neither. The holder owns the book.
-	turn chan struct{}
-	book book
+	turn   chan struct{}
+	book   book
+	groups int // that were tried
 
 	mu         sync.Mutex // guards all below
 	waiting    []*work    // not looked up yet
 	ready      []*work    // looked up, and taken: their callers wait for them
 	facts      int        // in waiting
 	all        int        // in waiting and ready
+	bytes      int        // of all
 	committing bool
 	looking    bool
 }
@@ -59,6 +67,7 @@ type lane struct {
 // work is one call of Record.
 type work struct {
 	events   []usage.Event
+	bytes    int // of memory, roughly
 	facts    []fact
 	config   *config // that the facts were prepared with
 	looked   bool
@@ -77,6 +86,16 @@ type fact struct {
 }
 
 func (w *work) cost() int { return max(1, len(w.events)) }
+
+// weigh returns the memory that a batch holds while it waits.
+func weigh(events []usage.Event) int {
+	n := len(events) * int(unsafe.Sizeof(usage.Event{})+unsafe.Sizeof(fact{})+unsafe.Sizeof(usage.Verdict{}))
+	for i := range events {
+		e := &events[i]
+		n += len(e.ID) + len(e.Meter) + len(e.Type) + len(e.Customer) + len(e.Resource) + len(e.Properties) + len(e.Corrects) + len(e.Reason)
+	}
+	return n
+}
 
 func errBusy() error {
 	return problem.New(problem.Busy, "too many events wait to be committed: try again").Retry(time.Second)
@@ -121,38 +140,50 @@ func (l *lane) leave() {
 	l.s.works.Done()
 }
 
-// reserve takes room for facts that will wait, or says that there is none.
-func (s *Store) reserve(n int) error {
+// reserve takes room for work that will wait, and reports whether there is any.
+func (s *Store) reserve(w *work) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.facts+n > maxWaiting {
-		return errBusy()
+	if s.facts+w.cost() > maxWaiting || s.bytes+w.bytes > maxWaitingBytes {
+		return false
 	}
-	s.facts += n
-	return nil
+	s.facts += w.cost()
+	s.bytes += w.bytes
+	return true
 }
 
-func (s *Store) release(n int) {
+func (s *Store) release(w *work) {
 	s.mu.Lock()
-	s.facts -= n
+	s.facts -= w.cost()
+	s.bytes -= w.bytes
 	s.mu.Unlock()
+}
+
+// queued is what waits.
+func (s *Store) queued() (facts, bytes int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.facts, s.bytes
 }
 
 // put queues work and sees to it that somebody takes it. The caller is inside the lane, which keeps the store from closing.
 func (l *lane) put(w *work) error {
-	n := w.cost()
-	if err := l.s.reserve(n); err != nil {
-		return err
+	if !l.s.reserve(w) {
+		l.s.metrics.busy.Inc()
+		return errBusy()
 	}
+	n := w.cost()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.all+n > maxWaitingTenant {
-		l.s.release(n)
+	if l.all+n > maxWaitingTenant || l.bytes+w.bytes > maxWaitingTenantBytes {
+		l.s.release(w)
+		l.s.metrics.busy.Inc()
 		return errBusy()
 	}
 	l.waiting = append(l.waiting, w)
 	l.facts += n
 	l.all += n
+	l.bytes += w.bytes
 	if !l.committing {
 		l.committing = true
 		l.s.works.Go(l.commitGroups)
@@ -180,8 +211,7 @@ func (l *lane) takeGroup() []*work {
 		}
 		claimed := queue == &l.ready
 		w := l.pop(queue)
-		l.all -= w.cost()
-		l.s.release(w.cost())
+		l.gone(w)
 		if claimed || w.taken.CompareAndSwap(false, true) {
 			group = append(group, w)
 			size += w.cost()
@@ -200,6 +230,13 @@ func (l *lane) pop(queue *[]*work) *work {
 		l.facts -= w.cost()
 	}
 	return w
+}
+
+// gone notes that work waits no longer. lane.mu is held.
+func (l *lane) gone(w *work) {
+	l.all -= w.cost()
+	l.bytes -= w.bytes
+	l.s.release(w)
 }
 
 // commitGroups runs while there is work.
@@ -230,8 +267,7 @@ func (l *lane) lookUps() {
 		for size := 0; l.committing && l.facts >= lookUpFrom && len(l.waiting) > 0 && size < maxGroup; {
 			w := l.pop(&l.waiting)
 			if !w.taken.CompareAndSwap(false, true) {
-				l.all -= w.cost()
-				l.s.release(w.cost())
+				l.gone(w)
 				continue
 			}
 			group = append(group, w)

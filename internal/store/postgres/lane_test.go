@@ -18,9 +18,7 @@ func prepared(t *testing.T, s *Store, events ...usage.Event) *work {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &work{events: events, facts: make([]fact, len(events)), verdicts: make([]usage.Verdict, len(events)), done: make(chan struct{})}
-	w.prepare(config)
-	return w
+	return newWork(events, config)
 }
 
 // Given facts whose keys were searched before the lock, when the same facts are committed meanwhile by this node or by another one,

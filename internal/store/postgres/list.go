@@ -25,6 +25,9 @@ const (
 
 func (v *view) Rows(after uint64, hint store.RowHint, fn func(*ledger.Row) bool) (last uint64, end bool, err error) {
 	last = after
+	if err := v.config.horizon.Missing(after, hint, v.hasLeft); err != nil {
+		return last, false, err
+	}
 	for limit := after + maxScan; last < v.base; {
 		if last >= limit {
 			return last, false, nil
@@ -105,7 +108,7 @@ func (v *view) between(after, to uint64, hint store.RowHint, fn func(*ledger.Row
 	return err
 }
 
-func (v *view) Sections(first uint64, fn func(*ledger.Section) error) error {
+func (v *view) Remains(first uint64, fn func(*ledger.Section) error) error {
 	if err := v.sectionsInTables(first, fn); err != nil {
 		return err
 	}
@@ -121,7 +124,7 @@ func (v *view) sectionsInTables(first uint64, fn func(*ledger.Section) error) er
 	}
 	read := func(into *[]place) func(*reader) error {
 		return func(in *reader) error {
-			*into = append(*into, place{uint64(in.int8()), int(in.int4()), in.time()})
+			*into = append(*into, place{uint64(in.int8()), int(in.int4()), in.time(), in.bytes()})
 			return nil
 		}
 	}
@@ -155,6 +158,7 @@ type place struct {
 	first uint64
 	rows  int
 	at    calendar.Micros
+	chain []byte // after it
 }
 
 // missing tells of a row that must be there.
@@ -176,16 +180,14 @@ func (v *view) someSections(places []place, fn func(*ledger.Section) error) (int
 		return 0, err
 	}
 	slices.SortFunc(rows, func(a, b ledger.Row) int { return cmp.Compare(a.Seq, b.Seq) })
-	for i := range count {
-		if seq := after + uint64(i) + 1; i >= len(rows) || rows[i].Seq != seq {
-			return 0, v.missing(seq)
-		}
-	}
 	for _, p := range places[:n] {
-		if err := fn(&ledger.Section{First: p.first, At: p.at, Rows: rows[:p.rows:p.rows]}); err != nil {
+		s, err := v.section(p, &rows)
+		if err == nil {
+			err = fn(s)
+		}
+		if err != nil {
 			return 0, err
 		}
-		rows = rows[p.rows:]
 	}
 	return n, nil
 }
@@ -196,21 +198,17 @@ func (v *view) Counters(from store.CounterPlace, fn func(store.CounterPlace, *us
 	}
 	pending := v.pendingPlaces(from)
 	for {
-		type placed struct {
-			at store.CounterPlace
-			c  usage.Counter
-		}
-		var some []placed
+		var some []*cell
 		err := v.ask(countersFrom, func(in *reader) error {
-			p, c, err := readCounter(in)
-			some = append(some, placed{p, c})
+			c, err := readCounter(in)
+			some = append(some, c)
 			return err
 		}, monthParam(from.Month), []byte(from.Meter), []byte(from.Customer), int8Param(pageCounters))
 		if err != nil {
 			return err
 		}
 		for i := range some {
-			at, c := some[i].at, &some[i].c
+			at, c := some[i].place, &some[i].Counter
 			for len(pending) > 0 && byPlace(pending[0], at) < 0 {
 				if !v.showPending(pending[0], fn) {
 					return nil
@@ -230,7 +228,7 @@ func (v *view) Counters(from store.CounterPlace, fn func(store.CounterPlace, *us
 		if len(some) < pageCounters {
 			break
 		}
-		from = some[len(some)-1].at
+		from = some[len(some)-1].place
 		from.Customer += "\x01" // no customer lies between the two: the lowest byte of a name is one above NUL
 	}
 	for _, p := range pending {

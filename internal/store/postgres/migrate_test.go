@@ -12,10 +12,20 @@ import (
 // Given an empty database, when several nodes migrate it at once and again, then all succeed and the schema is there once.
 func TestMigratingAtOnceAndAgain(t *testing.T) {
 	t.Parallel()
-	url, err := pgtest.Shared(t).Create("")
-	if err != nil {
-		t.Fatal(err)
+	for name, major := range majors {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url, err := major.server(t).Create("")
+			if err != nil {
+				t.Fatal(err)
+			}
+			migrateAtOnceAndAgain(t, url)
+		})
 	}
+}
+
+func migrateAtOnceAndAgain(t *testing.T, url string) {
+	t.Helper()
 	for range 2 {
 		var wg sync.WaitGroup
 		for range 3 {

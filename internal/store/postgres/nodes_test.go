@@ -119,8 +119,18 @@ func batches(facts, size int, order uint64) (out [][]usage.Event) {
 // Given two nodes on one database, when both are thrown the same facts at once, then each fact is accepted by one of them, once.
 func TestTwoNodesCountOnce(t *testing.T) {
 	t.Parallel()
+	for name, major := range majors {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			countOnce(t, major.migrated(t))
+		})
+	}
+}
+
+func countOnce(t *testing.T, url string) {
+	t.Helper()
 	clock := storetest.NewClock()
-	ns := nodes(t, 2, migrated(t), clock.Now)
+	ns := nodes(t, 2, url, clock.Now)
 	if err := storetest.Create(ns[0], "acme", storetest.NewMeter("calls", meter.Sum)); err != nil {
 		t.Fatal(err)
 	}

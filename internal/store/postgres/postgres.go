@@ -12,6 +12,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"strconv"
@@ -20,6 +21,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/problem"
@@ -40,6 +42,8 @@ type Options struct {
 	LockTimeout time.Duration
 	// ConnectTimeout bounds the making of a connection. Default: 5 s.
 	ConnectTimeout time.Duration
+	// Metrics takes the store's figures. Default: none.
+	Metrics prometheus.Registerer
 	// SkipMigrations leaves the schema as it is; `tallystick migrate` then brings it up to date.
 	SkipMigrations bool
 }
@@ -66,6 +70,7 @@ type Store struct {
 	options Options
 	pool    *pgxpool.Pool
 	configs configs
+	metrics *metrics
 	works   sync.WaitGroup // goroutines of lanes
 
 	// grown is set once a ledger has some rows. A plan that was made for an empty table may use any of its indexes, because none
@@ -76,6 +81,7 @@ type Store struct {
 	mu     sync.Mutex // guards all below
 	lanes  map[string]*lane
 	facts  int // that wait, over all lanes
+	bytes  int // of them
 	closed bool
 }
 
@@ -98,13 +104,21 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	for name, value := range o.settings() {
 		config.ConnConfig.RuntimeParams[name] = value
 	}
+	s := &Store{options: o, lanes: map[string]*lane{}}
+	// When one connection is silent the others are too: all are made anew, instead of being found out one by one.
+	config.ConnConfig.DialFunc = listening(config.ConnConfig.DialFunc, o.StatementTimeout+o.ConnectTimeout, func() { s.pool.Reset() })
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("connect: %w", err)
 	}
-	s := &Store{options: o, pool: pool, lanes: map[string]*lane{}}
+	s.pool = pool
 	s.configs.entries = map[string]*configEntry{}
-	if err := s.guard(ctx); err != nil {
+	s.metrics = newMetrics(o.Metrics, s)
+	err = s.guard(ctx)
+	if err == nil {
+		err = s.metrics.register()
+	}
+	if err != nil {
 		pool.Close()
 		return nil, err
 	}
@@ -145,6 +159,9 @@ func (s *Store) Ready(ctx context.Context) error {
 			return nil
 		})
 	})
+	if errors.Is(err, context.DeadlineExceeded) {
+		return problem.Wrap(problem.Unavailable, err, "the database does not answer").Retry(retryAfter)
+	}
 	return err
 }
 
@@ -167,6 +184,7 @@ func (s *Store) Close() error {
 	s.closed = true
 	s.mu.Unlock()
 	s.works.Wait()
+	s.metrics.unregister()
 	s.pool.Close()
 	return nil
 }

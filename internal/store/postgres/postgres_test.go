@@ -34,11 +34,29 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// migrated is a fresh database of the shared server, with the schema.
+// ledgers makes databases with the schema on one server.
+type ledgers struct {
+	server       func(testing.TB) *pgtest.Server
+	madeTemplate sync.Once
+}
+
+// The majors of PostgreSQL that the store is held to: the system's and a newer one.
+var (
+	system = &ledgers{server: pgtest.Shared}
+	newer  = &ledgers{server: pgtest.Newer}
+	majors = map[string]*ledgers{"system": system, "newer": newer}
+)
+
+// migrated is a fresh database of the system's major, with the schema.
 func migrated(t testing.TB) (url string) {
 	t.Helper()
-	s := pgtest.Shared(t)
-	madeTemplate.Do(func() {
+	return system.migrated(t)
+}
+
+func (l *ledgers) migrated(t testing.TB) (url string) {
+	t.Helper()
+	s := l.server(t)
+	l.madeTemplate.Do(func() {
 		if err := s.Exec("postgres", "CREATE DATABASE template_ledger"); err != nil {
 			t.Fatal(err)
 		}
@@ -52,8 +70,6 @@ func migrated(t testing.TB) (url string) {
 	}
 	return url
 }
-
-var madeTemplate sync.Once
 
 func mustOpen(t testing.TB, o Options) *Store {
 	t.Helper()
@@ -75,17 +91,21 @@ func mustClose(t storetest.TB, s store.Store) {
 const few = 4
 
 func TestConformance(t *testing.T) {
-	storetest.Run(t, storetest.Maker{
-		Open: func(t *testing.T, now func() time.Time) store.Store {
-			return mustOpen(t, Options{URL: migrated(t), Now: now, MaxConns: few, SkipMigrations: true})
-		},
-		Reopen: func(t *testing.T, s store.Store, _ func() time.Time) store.Store {
-			before, ok := s.(*Store)
-			if !ok {
-				t.Fatalf("a store of type %T came back", s)
-			}
-			mustClose(t, s)
-			return mustOpen(t, before.options)
-		},
-	})
+	for name, major := range majors {
+		t.Run(name, func(t *testing.T) {
+			storetest.Run(t, storetest.Maker{
+				Open: func(t *testing.T, now func() time.Time) store.Store {
+					return mustOpen(t, Options{URL: major.migrated(t), Now: now, MaxConns: few, SkipMigrations: true})
+				},
+				Reopen: func(t *testing.T, s store.Store, _ func() time.Time) store.Store {
+					before, ok := s.(*Store)
+					if !ok {
+						t.Fatalf("a store of type %T came back", s)
+					}
+					mustClose(t, s)
+					return mustOpen(t, before.options)
+				},
+			})
+		})
+	}
 }

@@ -2,10 +2,11 @@ package postgres
 
 import (
 	"context"
+	"time"
 
 	"github.com/tallystick/tallystick/internal/core/calendar"
-	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/problem"
+	"github.com/tallystick/tallystick/internal/core/quota"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/store"
 )
@@ -36,8 +37,7 @@ func (s *Store) Record(ctx context.Context, b store.Batch) ([]usage.Verdict, err
 		return nil, err
 	}
 	defer l.leave()
-	w := &work{events: b.Events, verdicts: make([]usage.Verdict, len(b.Events)), facts: make([]fact, len(b.Events)), done: make(chan struct{})}
-	w.prepare(config)
+	w := newWork(b.Events, config)
 	if err := l.put(w); err != nil {
 		return nil, err
 	}
@@ -53,6 +53,12 @@ func (s *Store) Record(ctx context.Context, b store.Batch) ([]usage.Verdict, err
 		return nil, w.err
 	}
 	return w.verdicts, nil
+}
+
+func newWork(events []usage.Event, c *config) *work {
+	w := &work{events: events, bytes: weigh(events), verdicts: make([]usage.Verdict, len(events)), facts: make([]fact, len(events)), done: make(chan struct{})}
+	w.prepare(c)
+	return w
 }
 
 // prepare does all that needs no history.
@@ -85,37 +91,36 @@ func (l *lane) tryGroup(ctx context.Context, group []*work) error {
 		return err
 	}
 	defer c.giveBack(ctx)
+	total := 0
+	for _, w := range group {
+		total += len(w.facts)
+	}
 	var h head
-	under, err := l.lock(ctx, c, group, &h)
+	past := newHistory(ctx, c, l.tenantID, group[0].config, &l.book, &h, total)
+	past.timed = total >= lookUpFrom || l.groups%timedShare == 0
+	l.groups++
+	known, err := l.lock(past, group, &h)
 	if err != nil {
 		return err
 	}
-	if !h.exists {
-		return errNoTenant(l.tenantID)
-	}
-	config := group[0].config
-	if config.version != h.version {
-		if config, err = c.loadConfig(ctx, l.tenantID, h.version); err != nil {
-			return err
-		}
-		l.s.configs.put(l.tenantID, config)
-	}
-	if config.tenant.Closed {
+	if past.config.tenant.Closed {
 		return errTenantClosed(l.tenantID)
 	}
-	l.book.at(h.Seq)
-	total := 0
 	for _, w := range group {
-		if w.config.version != config.version {
-			w.prepare(config)
+		if w.config.version != h.version {
+			w.prepare(past.config)
 		}
-		total += len(w.facts)
 	}
-	past := newHistory(ctx, c, l.tenantID, config, &l.book, &h, total)
-	if err := l.complete(past, group, under); err != nil {
+	if err := l.complete(past, group, known); err != nil {
 		return err
 	}
+	if past.timed {
+		l.s.metrics.fetch.Observe(time.Since(past.locked).Seconds())
+	}
+	l.s.metrics.facts.Observe(float64(total))
+	l.s.metrics.batches.Observe(float64(len(group)))
 	out := l.s.flow(ctx, c)
+	out.timed = past.timed
 	defer out.end()
 	past.free = out.drain
 	for _, w := range group {
@@ -130,47 +135,68 @@ func (l *lane) tryGroup(ctx context.Context, group []*work) error {
 	return l.seal(out, past, &h)
 }
 
-// lock takes the head and, in the same round trip, searches the keys of works that nobody has searched yet. It returns what that
-// search found, which is the truth: it came after the lock.
-func (l *lane) lock(ctx context.Context, c *session, group []*work, h *head) (map[*work]bool, error) {
-	r := c.round(ctx)
-	r.beginWriting(l.tenantID)
-	r.send(lockHead, l.s.headFrom(h), []byte(l.tenantID))
-	var w wants
-	under, config := map[*work]bool{}, group[0].config
+// lock takes the head and, in the same round trip, reads what the group will need as far as it can be told before: the keys that
+// nobody has searched yet, and the counters that the book lacks. What it finds is the truth, because it came after the lock.
+func (l *lane) lock(past *history, group []*work, h *head) (known foreseen, err error) {
+	guess := l.s.now(calendar.FromTime(time.Now())) // of the time, for facts that name none
+	past.now = guess
+	config := past.config
+	known.keys = map[*work]bool{}
+	w := &wants{}
 	for _, one := range group {
-		if !one.looked && one.config == config {
-			under[one] = true
-			one.want(&w)
+		if one.config != config {
+			continue
 		}
+		if !one.looked {
+			known.keys[one] = true
+			one.want(w)
+		}
+		one.needs(past, w)
 	}
-	found := map[usage.Key]*ledger.Row{}
-	if w.keyCount > 0 {
-		r.send(eventsByKey, func(in *reader) error {
-			if h.version != config.version {
-				return nil // the works are prepared anew, and their keys searched again
-			}
-			row, err := readEvent(in, config)
-			if err == nil {
-				found[row.Event.Key] = &row
-			}
-			return err
-		}, []byte(l.tenantID), w.keys.param())
+	r := past.c.round(past.ctx)
+	r.beginWriting(l.tenantID)
+	began := time.Now()
+	r.send(lockHead, l.s.headFrom(h), []byte(l.tenantID))
+	if past.timed {
+		r.then(func() { past.locked = time.Now() })
 	}
+	past.ask(r, w, func() bool { return h.version == config.version })
 	if err := r.do(); err != nil {
-		return nil, err
+		return known, err
 	}
-	if h.version != config.version {
-		return nil, nil
+	if !h.exists {
+		return known, errNoTenant(l.tenantID)
 	}
-	for one := range under {
-		one.saw(h.Seq, found)
+	if past.timed {
+		l.s.metrics.lock.Observe(past.locked.Sub(began).Seconds())
 	}
-	return under, nil
+	same := l.book.at(h.Seq)
+	if h.version == config.version {
+		past.follow(h)
+		past.enter(w)
+		if same && calendar.MonthOf(guess) == calendar.MonthOf(past.now) {
+			known.counters = config
+		}
+		return known, nil
+	}
+	if config, err = past.c.loadConfig(past.ctx, l.tenantID, h.version); err != nil {
+		return known, err
+	}
+	l.s.configs.put(l.tenantID, config)
+	timed, locked := past.timed, past.locked
+	*past = *newHistory(past.ctx, past.c, l.tenantID, config, &l.book, h, cap(past.rows))
+	past.timed, past.locked = timed, locked
+	return foreseen{}, nil
 }
 
-// complete reads all that is still missing, in one round trip.
-func (l *lane) complete(past *history, group []*work, under map[*work]bool) error {
+// foreseen is what was read together with the lock.
+type foreseen struct {
+	keys     map[*work]bool // works whose keys were searched
+	counters *config        // the counters of works that were prepared with it, unless they are corrections; nil: of none
+}
+
+// complete reads all that is still missing, in one round trip if anything is.
+func (l *lane) complete(past *history, group []*work, known foreseen) error {
 	w := &wants{}
 	for _, one := range group {
 		if one.lookedAt >= past.first {
@@ -181,10 +207,13 @@ func (l *lane) complete(past *history, group []*work, under map[*work]bool) erro
 		}
 	}
 	for _, one := range group {
-		if !under[one] {
+		if !known.keys[one] {
 			l.lookAgain(past, one, w)
 		}
-		one.needs(past, w)
+		one.targets(past, w)
+		if one.config != known.counters {
+			one.needs(past, w)
+		}
 	}
 	return past.fetch(w)
 }
@@ -223,17 +252,22 @@ func (l *lane) lookAgain(past *history, one *work, w *wants) {
 	}
 }
 
-// needs asks for the counters, members and corrections that judging the work's facts will touch.
+// targets asks for the counters and corrections that judging the work's corrections will touch.
+func (w *work) targets(past *history, all *wants) {
+	for i := range w.facts {
+		if target := w.facts[i].Event.Corrects; target != "" {
+			if r := past.found[usage.KeyOfID(target)]; r != nil {
+				all.target(past, r.Event)
+			}
+		}
+	}
+}
+
+// needs asks for the counters and members that judging the work's other facts will touch.
 func (w *work) needs(past *history, all *wants) {
 	for i := range w.facts {
 		f := &w.facts[i]
-		if f.Event.Corrects != "" {
-			if r := past.found[usage.KeyOfID(f.Event.Corrects)]; r != nil {
-				all.target(past, r.Event)
-			}
-			continue
-		}
-		if f.Refusal != nil || f.Key.Name == "" {
+		if f.Refusal != nil || f.Key.Name == "" || f.Event.Corrects != "" {
 			continue
 		}
 		at := f.Event.Time
@@ -246,6 +280,7 @@ func (w *work) needs(past *history, all *wants) {
 
 // judge decides the work's facts in order.
 func (w *work) judge(past *history, out *flow) {
+	alerts := 0
 	for i := range w.facts {
 		f := &w.facts[i]
 		past.hash = f.hash
@@ -254,7 +289,10 @@ func (w *work) judge(past *history, out *flow) {
 		v := usage.Judge(past, &f.Fact, past.first+uint64(len(past.rows)), past.now, row)
 		if v.Status == usage.Accepted || v.Status == usage.Adjusted || v.Status == usage.Overage {
 			past.keep(row, f.hash)
-			out.offer(past.tenantID, past.rows, past.now)
+			if past.config.thresholds > 0 {
+				alerts += past.alert(row, quota.MaxAlerts-alerts)
+			}
+			out.offer(past)
 		}
 		w.verdicts[i] = v
 	}
@@ -262,14 +300,12 @@ func (w *work) judge(past *history, out *flow) {
 
 // seal writes and commits what was decided, and remembers it.
 func (l *lane) seal(out *flow, past *history, h *head) error {
-	a := &addition{tenantID: l.tenantID, base: h.Head, at: past.now, rows: past.rows, config: past.config, cells: past.dirty, joined: past.joined, newlyUse: past.newlyUse}
+	a := &addition{tenantID: l.tenantID, base: h.Head, at: past.now, rows: past.rows, links: past.links, config: past.config, cells: past.dirty, joined: past.joined, newlyUse: past.newlyUse, tallies: past.tallies}
 	after, err := out.commit(a)
 	if err != nil {
 		return err
 	}
-	for _, c := range past.dirty {
-		c.dirty = false
-	}
+	past.written()
 	l.book.committed(span{from: h.Seq, to: after.Seq, keys: past.seen})
 	if len(a.newlyUse) > 0 {
 		l.s.configs.put(l.tenantID, past.config.at(after.Seq))

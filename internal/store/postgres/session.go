@@ -15,7 +15,7 @@ type session struct {
 	grown func() bool
 	// prepared are the statements that the server knows on this connection. A statement is prepared in the round trip that
 	// first uses it.
-	prepared map[*statement]bool
+	prepared map[*statement]*pgconn.StatementDescription
 }
 
 const preparedData = "tallystick.prepared"
@@ -27,9 +27,9 @@ func (s *Store) lend(ctx context.Context) (*session, error) {
 		return nil, fmt.Errorf("get a connection: %w", err)
 	}
 	pg := lent.Conn().PgConn()
-	prepared, ok := pg.CustomData()[preparedData].(map[*statement]bool)
+	prepared, ok := pg.CustomData()[preparedData].(map[*statement]*pgconn.StatementDescription)
 	if !ok {
-		prepared = map[*statement]bool{}
+		prepared = map[*statement]*pgconn.StatementDescription{}
 		pg.CustomData()[preparedData] = prepared
 	}
 	return &session{lent, pg, s.grown.Load, prepared}, nil
@@ -59,6 +59,7 @@ type call struct {
 	statement *statement
 	prepares  bool
 	each      func(*reader) error
+	then      func() // when it was answered
 }
 
 var binaryFormat = []int16{1}
@@ -75,12 +76,24 @@ func (r *round) send(st *statement, each func(*reader) error, params ...[]byte) 
 		r.calls = append(r.calls, k)
 		return
 	}
-	if !r.c.prepared[st] && !r.isSent(st) {
+	if known := r.c.prepared[st]; known != nil {
+		// Its columns are known: the server need not tell them again.
+		r.p.SendQueryStatement(known, params, binaryFormat, binaryFormat)
+		r.calls = append(r.calls, k)
+		return
+	}
+	if !r.isSent(st) {
 		k.prepares = true
 		r.p.SendPrepare(st.name, st.sql, nil)
 	}
 	r.p.SendQueryPrepared(st.name, params, binaryFormat, binaryFormat)
 	r.calls = append(r.calls, k)
+}
+
+// then has fn called as soon as the server has done the statement that was sent last, and not when it has done all of the round.
+func (r *round) then(fn func()) {
+	r.p.SendFlushRequest()
+	r.calls[len(r.calls)-1].then = fn
 }
 
 func (r *round) isSent(st *statement) bool {
@@ -115,10 +128,16 @@ func (r *round) do() error {
 
 func (r *round) read(k *call) error {
 	if k.prepares {
-		if _, err := r.p.GetResults(); err != nil {
+		got, err := r.p.GetResults()
+		if err != nil {
 			return err
 		}
-		r.c.prepared[k.statement] = true
+		known, ok := got.(*pgconn.StatementDescription)
+		if !ok {
+			return fmt.Errorf("an answer of type %T where a statement was expected", got)
+		}
+		known.Name = k.statement.name
+		r.c.prepared[k.statement] = known
 	}
 	got, err := r.p.GetResults()
 	if err != nil {
@@ -140,6 +159,9 @@ func (r *round) read(k *call) error {
 	}
 	if _, err := rows.Close(); err != nil {
 		return err
+	}
+	if k.then != nil {
+		k.then()
 	}
 	return failed
 }

@@ -16,7 +16,7 @@ const (
 
 // The tables, and those whose rows the serving role can neither change nor take away.
 var (
-	tables     = []string{"tenants", "heads", "sections", "usage_events", "changes", "entities", "counters", "members"}
+	tables     = []string{"tenants", "heads", "sections", "usage_events", "changes", "entities", "counters", "members", "tallies", "assignments", "request_keys"}
 	appendOnly = []string{"sections", "usage_events", "changes"}
 )
 
@@ -41,30 +41,35 @@ var (
 	// A tenant's first update makes the head it then locks; two at once wait for one another here.
 	makeHead = &statement{name: "make_head", sql: `INSERT INTO heads (tenant_id, seq, chain, clock, config_version)
 		VALUES ($1, 0, $2, $3, 0) ON CONFLICT (tenant_id) DO NOTHING`}
-	moveHead = &statement{name: "move_head", sql: "UPDATE heads SET seq = $2, chain = $3, clock = $4, config_version = $5 WHERE tenant_id = $1"}
 )
 
 // Sections.
 var (
-	addSection = &statement{name: "add_section", sql: `INSERT INTO sections (tenant_id, first_seq, row_count, at, chain, token)
-		VALUES ($1, $2, $3, $4, $5, $6)`}
+	// A section and the head after it, in one statement.
+	addSection = &statement{name: "add_section", sql: `WITH section AS (INSERT INTO sections (tenant_id, first_seq, row_count, at, chain, token)
+			VALUES ($1, $2, $3, $4, $5, $6))
+		UPDATE heads SET seq = $7, chain = $5, clock = $4, config_version = $8 WHERE tenant_id = $1`}
 	sectionToken = &statement{name: "section_token", sql: "SELECT token FROM sections WHERE tenant_id = $1 AND first_seq = $2"}
-	sectionOf    = &statement{name: "section_of", sql: `SELECT first_seq, row_count, at FROM sections
+	sectionOf    = &statement{name: "section_of", sql: `SELECT first_seq, row_count, at, chain FROM sections
 		WHERE tenant_id = $1 AND first_seq <= $2 ORDER BY first_seq DESC LIMIT 1`}
-	sectionsFrom = &statement{name: "sections_from", sql: `SELECT first_seq, row_count, at FROM sections
+	sectionsFrom = &statement{name: "sections_from", sql: `SELECT first_seq, row_count, at, chain FROM sections
 		WHERE tenant_id = $1 AND first_seq >= $2 ORDER BY first_seq LIMIT $3`}
 )
 
 // Usage events.
 const eventColumns = "key, seq, at, time, quantity, given, meter, customer, event_type, resource, client_id, properties, corrects, reason, outcomes"
 
+// eventBefore is the row that the counter of meter $3 folded before.
+const eventBefore = `coalesce(prev,
+	(SELECT (o->>'prev')::bigint FROM json_array_elements(outcomes::json) AS o WHERE (o->>'meter')::bigint = $3)) AS before`
+
 var (
 	// Identity was decided under the head's lock, so there is no conflict to handle; one would be a defect, and fails the commit.
 	// Functions that return sets stand in the select list and not in FROM: they are then read in step, without being stored first.
 	addPlainEvents = &statement{name: "add_plain_events", sql: `INSERT INTO usage_events
-		(tenant_id, at, adjusted, key, seq, time, quantity, given, meter, customer, resource, properties)
+		(tenant_id, at, adjusted, key, seq, time, quantity, given, meter, customer, resource, properties, prev)
 		SELECT $1, $2, false, unnest($3::text[]), unnest($4::bigint[]), unnest($5::timestamptz[]), unnest($6::numeric[]), unnest($7::smallint[]),
-			unnest($8::text[]), unnest($9::text[]), unnest($10::text[]), unnest($11::text[])`}
+			unnest($8::text[]), unnest($9::text[]), unnest($10::text[]), unnest($11::text[]), unnest($12::bigint[])`}
 	addEvents = &statement{name: "add_events", sql: `INSERT INTO usage_events
 		(tenant_id, at, key, seq, time, quantity, given, meter, customer, resource, properties,
 			adjusted, event_type, client_id, corrects, reason, outcomes)
@@ -73,16 +78,19 @@ var (
 			unnest($12::boolean[]), unnest($13::text[]), unnest($14::text[]), unnest($15::text[]), unnest($16::text[]), unnest($17::text[])`}
 	// The lateral subqueries with their limits and offsets keep the planner to one descent of an index for each key, whatever it
 	// believes of the number of keys.
-	eventsByKey = &statement{name: "events_by_key", sql: `SELECT e.* FROM unnest($2::text[]) AS k(key)
+	eventsByKey = &statement{name: "events_by_key", sql: `SELECT e.* FROM (SELECT unnest($2::text[]) AS key) k
 		CROSS JOIN LATERAL (SELECT ` + eventColumns + " FROM usage_events WHERE tenant_id = $1 AND key = k.key LIMIT 1) e"}
 	corrections = &statement{name: "corrections", choosy: true, sql: `SELECT e.* FROM unnest($2::text[]) AS k(key)
 		CROSS JOIN LATERAL (SELECT ` + eventColumns + " FROM usage_events WHERE tenant_id = $1 AND corrects = k.key OFFSET 0) e ORDER BY e.seq"}
 	eventsBetween = &statement{name: "events_between", choosy: true, sql: "SELECT " + eventColumns + ` FROM usage_events
 		WHERE tenant_id = $1 AND seq > $2 AND seq <= $3 AND seq > 0 AND time >= $4 AND time < $5 AND (adjusted OR NOT $6) ORDER BY seq`}
-	// The rows that one counter folded: those that named its meter, and those that a type fed to several.
-	eventsOfSlice = &statement{name: "events_of_slice", choosy: true, sql: `SELECT e.* FROM unnest($2::text[]) AS k(meter)
-		CROSS JOIN LATERAL (SELECT ` + eventColumns + ` FROM usage_events
-			WHERE tenant_id = $1 AND meter = k.meter AND customer = $3 AND time >= $4 AND time < $5 AND seq > 0 OFFSET 0) e`}
+	// The rows that one counter folded, from its tail on backwards, with the row that comes before each.
+	eventsOfCounter = &statement{name: "events_of_counter", choosy: true, sql: `WITH RECURSIVE chain AS (
+			SELECT ` + eventColumns + ", " + eventBefore + ` FROM usage_events WHERE tenant_id = $1 AND seq = $2 AND seq > 0
+			UNION ALL
+			SELECT e.* FROM chain c CROSS JOIN LATERAL (SELECT ` + eventColumns + ", " + eventBefore + ` FROM usage_events
+				WHERE tenant_id = $1 AND seq = c.before AND seq > 0 LIMIT 1) e WHERE e.seq < c.seq
+		) SELECT ` + eventColumns + `, before FROM chain`}
 )
 
 // Changes and what they leave behind.
@@ -113,38 +121,55 @@ const (
 	counterKey     = "month, meter, customer"
 	foldColumns    = "count, sum, min, max, at_min, at_max, last, last_time, last_key, members"
 	allFoldColumns = "all_count, all_sum, all_min, all_max, all_at_min, all_at_max, all_last, all_last_time, all_last_key, all_members"
-	counterColumns = counterKey + ", watermark, generation, manual, sealed, " + foldColumns + ", " + allFoldColumns
+	counterColumns = counterKey + ", watermark, generation, tail, manual, sealed, " + foldColumns + ", " + allFoldColumns + ", alerted"
 )
 
+const insertPlainCounters = "INSERT INTO counters (tenant_id, " + counterKey + ", watermark, generation, tail, " + foldColumns + `)
+		SELECT $1, unnest($2::date[]), unnest($3::text[]), unnest($4::text[]), unnest($5::timestamptz[]), unnest($6::integer[]), unnest($7::bigint[]),
+			unnest($8::bigint[]), unnest($9::numeric[]), unnest($10::numeric[]), unnest($11::numeric[]), unnest($12::bigint[]), unnest($13::bigint[]),
+			unnest($14::numeric[]), unnest($15::timestamptz[]), unnest($16::text[]), unnest($17::bigint[])`
+
 var (
-	// Most counters have seen neither a late row nor a person: their other columns are null and stay so.
-	putPlainCounters = &statement{name: "put_plain_counters", sql: "INSERT INTO counters (tenant_id, " + counterKey + ", watermark, generation, " + foldColumns + `)
-		SELECT $1, unnest($2::date[]), unnest($3::text[]), unnest($4::text[]), unnest($5::timestamptz[]), unnest($6::integer[]),
-			unnest($7::bigint[]), unnest($8::numeric[]), unnest($9::numeric[]), unnest($10::numeric[]), unnest($11::bigint[]), unnest($12::bigint[]),
-			unnest($13::numeric[]), unnest($14::timestamptz[]), unnest($15::text[]), unnest($16::bigint[])
-		ON CONFLICT (tenant_id, month, meter, customer) DO UPDATE SET watermark = excluded.watermark, generation = excluded.generation,
+	// Most counters have seen neither a late row nor a person: their other columns are null and stay so. Under the head's lock it is
+	// known which of them have a row; those that have none are spared the search for it.
+	addPlainCounters = &statement{name: "add_plain_counters", sql: insertPlainCounters}
+	putPlainCounters = &statement{name: "put_plain_counters", sql: insertPlainCounters + `
+		ON CONFLICT (tenant_id, month, meter, customer) DO UPDATE SET watermark = excluded.watermark, generation = excluded.generation, tail = excluded.tail,
 			count = excluded.count, sum = excluded.sum, min = excluded.min, max = excluded.max, at_min = excluded.at_min, at_max = excluded.at_max,
 			last = excluded.last, last_time = excluded.last_time, last_key = excluded.last_key, members = excluded.members`}
 	putCounters = &statement{name: "put_counters", sql: "INSERT INTO counters (tenant_id, " + counterColumns + `)
-		SELECT $1, unnest($2::date[]), unnest($3::text[]), unnest($4::text[]), unnest($5::timestamptz[]), unnest($6::integer[]),
-			unnest($17::numeric[]), unnest($18::numeric[]),
-			unnest($7::bigint[]), unnest($8::numeric[]), unnest($9::numeric[]), unnest($10::numeric[]), unnest($11::bigint[]), unnest($12::bigint[]),
-			unnest($13::numeric[]), unnest($14::timestamptz[]), unnest($15::text[]), unnest($16::bigint[]),
-			unnest($19::bigint[]), unnest($20::numeric[]), unnest($21::numeric[]), unnest($22::numeric[]), unnest($23::bigint[]), unnest($24::bigint[]),
-			unnest($25::numeric[]), unnest($26::timestamptz[]), unnest($27::text[]), unnest($28::bigint[])
-		ON CONFLICT (tenant_id, month, meter, customer) DO UPDATE SET watermark = excluded.watermark, generation = excluded.generation,
+		SELECT $1, unnest($2::date[]), unnest($3::text[]), unnest($4::text[]), unnest($5::timestamptz[]), unnest($6::integer[]), unnest($7::bigint[]),
+			unnest($18::numeric[]), unnest($19::numeric[]),
+			unnest($8::bigint[]), unnest($9::numeric[]), unnest($10::numeric[]), unnest($11::numeric[]), unnest($12::bigint[]), unnest($13::bigint[]),
+			unnest($14::numeric[]), unnest($15::timestamptz[]), unnest($16::text[]), unnest($17::bigint[]),
+			unnest($20::bigint[]), unnest($21::numeric[]), unnest($22::numeric[]), unnest($23::numeric[]), unnest($24::bigint[]), unnest($25::bigint[]),
+			unnest($26::numeric[]), unnest($27::timestamptz[]), unnest($28::text[]), unnest($29::bigint[]), unnest($30::smallint[])
+		ON CONFLICT (tenant_id, month, meter, customer) DO UPDATE SET watermark = excluded.watermark, generation = excluded.generation, tail = excluded.tail,
 			manual = excluded.manual, sealed = excluded.sealed,
 			count = excluded.count, sum = excluded.sum, min = excluded.min, max = excluded.max, at_min = excluded.at_min, at_max = excluded.at_max,
 			last = excluded.last, last_time = excluded.last_time, last_key = excluded.last_key, members = excluded.members,
 			all_count = excluded.all_count, all_sum = excluded.all_sum, all_min = excluded.all_min, all_max = excluded.all_max,
 			all_at_min = excluded.all_at_min, all_at_max = excluded.all_at_max, all_last = excluded.all_last, all_last_time = excluded.all_last_time,
-			all_last_key = excluded.all_last_key, all_members = excluded.all_members`}
-	countersByKey = &statement{name: "counters_by_key", sql: `SELECT c.* FROM unnest($2::date[], $3::text[], $4::text[]) AS k(month, meter, customer)
+			all_last_key = excluded.all_last_key, all_members = excluded.all_members, alerted = excluded.alerted`}
+	countersByKey = &statement{name: "counters_by_key", sql: `SELECT c.* FROM (SELECT unnest($2::date[]) AS month, unnest($3::text[]) AS meter, unnest($4::text[]) AS customer) k
 		CROSS JOIN LATERAL (SELECT ` + counterColumns + ` FROM counters
 			WHERE tenant_id = $1 AND month = k.month AND meter = k.meter AND customer = k.customer LIMIT 1) c`}
 	countersFrom = &statement{name: "counters_from", sql: "SELECT " + counterColumns + ` FROM counters
 		WHERE tenant_id = $1 AND (month, meter, customer) >= ($2::date, $3::text, $4::text) ORDER BY month, meter, customer LIMIT $5`}
 	nextMonth = &statement{name: "next_month", sql: "SELECT month FROM counters WHERE tenant_id = $1 AND month >= $2 ORDER BY month LIMIT 1"}
+
+	putTallies = &statement{name: "put_tallies", sql: `INSERT INTO tallies (tenant_id, month, meter, used, alerted)
+		SELECT $1, unnest($2::date[]), unnest($3::text[]), unnest($4::numeric[]), unnest($5::smallint[])
+		ON CONFLICT (tenant_id, month, meter) DO UPDATE SET used = excluded.used, alerted = excluded.alerted`}
+	talliesByKey = &statement{name: "tallies_by_key", sql: `SELECT t.* FROM (SELECT unnest($2::date[]) AS month, unnest($3::text[]) AS meter) k
+		CROSS JOIN LATERAL (SELECT month, meter, used, alerted FROM tallies
+			WHERE tenant_id = $1 AND month = k.month AND meter = k.meter LIMIT 1) t`}
+	putAssignments = &statement{name: "put_assignments", sql: `INSERT INTO assignments (tenant_id, customer, plan)
+		SELECT $1, unnest($2::text[]), unnest($3::text[]) ON CONFLICT (tenant_id, customer) DO UPDATE SET plan = excluded.plan`}
+	assignmentsOf = &statement{name: "assignments_of", sql: `SELECT a.* FROM unnest($2::text[]) AS k(customer)
+		CROSS JOIN LATERAL (SELECT customer, plan FROM assignments WHERE tenant_id = $1 AND customer = k.customer LIMIT 1) a`}
+	assignmentsAfter = &statement{name: "assignments_after", sql: `SELECT customer, plan FROM assignments
+		WHERE tenant_id = $1 AND customer > $2 AND plan <> '' ORDER BY customer LIMIT $3`}
 
 	putMembers = &statement{name: "put_members", sql: "INSERT INTO members (tenant_id, " + counterKey + `, member, generation, on_time)
 		SELECT $1, unnest($2::date[]), unnest($3::text[]), unnest($4::text[]), unnest($5::text[]), unnest($6::integer[]), unnest($7::boolean[])

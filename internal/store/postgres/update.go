@@ -18,6 +18,8 @@ type tx struct {
 	rows   []ledger.Row
 	manual map[usage.CounterID]amount.Amount
 	undone map[uint64]uint64 // reverted adjustments → their opposites
+
+	assigned map[string]string // customer → plan
 }
 
 // Append implements store.Tx.
@@ -38,6 +40,9 @@ func (x *tx) Append(c ledger.Change) (uint64, error) {
 			x.undone[seq] = r.Seq
 		}
 	}
+	if a := s.Assignment; a != nil && a.Customer != "" {
+		x.assigned[a.Customer] = a.Plan
+	}
 	x.config = x.config.with(s)
 	x.rows = append(x.rows, r)
 	x.head.Seq = r.Seq
@@ -48,7 +53,7 @@ func (x *tx) Append(c ledger.Change) (uint64, error) {
 func (s *Store) Update(ctx context.Context, tenantID string, fn func(store.Tx) error) error {
 	var own error // of fn: it comes back as it is
 	err := s.writing(ctx, tenantID, func(ctx context.Context, l *lane, c *session, h *head, cfg *config) error {
-		x := &tx{manual: map[usage.CounterID]amount.Amount{}, undone: map[uint64]uint64{}}
+		x := &tx{manual: map[usage.CounterID]amount.Amount{}, undone: map[uint64]uint64{}, assigned: map[string]string{}}
 		x.view = view{s: s, ctx: ctx, c: c, tenantID: tenantID, config: cfg, head: h.Head, now: h.now, base: h.Seq, tx: x}
 		own = fn(x)
 		if x.fault != nil {
@@ -154,6 +159,12 @@ func (h *history) change(c *ledger.Change) error {
 	}
 	h.config = h.config.with(s)
 	h.rows = append(h.rows, r)
+	if s.Alert != nil {
+		return h.tell(s.Alert)
+	}
+	if a := s.Assignment; a != nil && a.Customer != "" {
+		h.book.assigned[a.Customer] = a.Plan
+	}
 	a := s.Adjustment
 	if a == nil {
 		return nil
@@ -176,17 +187,15 @@ func (s *Store) append(ctx context.Context, l *lane, c *session, past *history, 
 	for i := range past.rows {
 		changed = changed || past.rows[i].Change != nil
 	}
-	a := &addition{tenantID: l.tenantID, base: h.Head, at: past.now, rows: past.rows, config: past.config, changed: changed,
-		cells: past.dirty, joined: past.joined, newlyUse: past.newlyUse}
+	a := &addition{tenantID: l.tenantID, base: h.Head, at: past.now, rows: past.rows, links: past.links, config: past.config, changed: changed,
+		cells: past.dirty, joined: past.joined, newlyUse: past.newlyUse, tallies: past.tallies}
 	out := s.flow(ctx, c)
 	defer out.end()
 	after, err := out.commit(a)
 	if err != nil {
 		return err
 	}
-	for _, c := range past.dirty {
-		c.dirty = false
-	}
+	past.written()
 	l.book.committed(span{from: h.Seq, to: after.Seq, keys: past.seen})
 	if changed || len(a.newlyUse) > 0 {
 		s.configs.put(l.tenantID, past.config.at(after.Seq))

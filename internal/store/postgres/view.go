@@ -155,7 +155,17 @@ func (v *view) each(fn func(*ledger.Row)) func(*reader) error {
 	}
 }
 
-func (v *view) Counter(id usage.CounterID) (out usage.Counter, err error) {
+func (v *view) Counter(id usage.CounterID) (usage.Counter, error) {
+	c, err := v.cell(id)
+	if err == nil {
+		v.addPending(id, &c.Counter)
+	}
+	return c.Counter, err
+}
+
+// cell reads a counter as the table has it.
+func (v *view) cell(id usage.CounterID) (*cell, error) {
+	out := &cell{}
 	m := v.config.catalog.Number(id.Meter)
 	if m == nil {
 		return out, problem.New(problem.NotFound, "no meter of number %d", id.Meter)
@@ -166,13 +176,10 @@ func (v *view) Counter(id usage.CounterID) (out usage.Counter, err error) {
 	var at placeArrays
 	at.reset()
 	at.add(store.CounterPlace{Month: id.Month, Meter: m.Slug, Customer: id.Customer})
-	err = v.ask(countersByKey, func(in *reader) (err error) {
-		_, out, err = readCounter(in)
+	err := v.ask(countersByKey, func(in *reader) (err error) {
+		out, err = readCounter(in)
 		return err
 	}, at.month.param(), at.meter.param(), at.customer.param())
-	if err == nil {
-		v.addPending(id, &out)
-	}
 	return out, err
 }
 
@@ -205,6 +212,9 @@ func (v *view) Adjustment(id string) (usage.Adjustment, error) {
 		return usage.Adjustment{}, missing
 	}
 	if row.Change == nil {
+		if v.mayHaveLeft(seq) {
+			return usage.Adjustment{}, missing // adjusted rows stay
+		}
 		return usage.Adjustment{}, v.missing(seq)
 	}
 	s, err := ledger.DecodeState(&row)

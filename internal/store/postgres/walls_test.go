@@ -11,7 +11,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/meter"
+	"github.com/tallystick/tallystick/internal/core/request"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/pgtest"
 	"github.com/tallystick/tallystick/internal/store"
@@ -28,11 +30,22 @@ func twoTenants(t *testing.T) (url string) {
 	people := storetest.NewMeter("people", meter.Unique)
 	people.UniqueProperty = "who"
 	for _, id := range []string{"one", "two"} {
-		if err := storetest.Create(s, id, people); err != nil {
+		if err := storetest.Create(s, id, people, storetest.NewMeter("calls", meter.Sum)); err != nil {
 			t.Fatal(err)
 		}
 		e := storetest.With(storetest.Fact("a", "people", "c", storetest.Ago(0), "1"), storetest.Text("who", id))
-		if _, err := s.Record(context.Background(), store.Batch{Tenant: id, Events: []usage.Event{e}}); err != nil {
+		call := storetest.Fact("b", "calls", "c", storetest.Ago(0), "1")
+		if _, err := s.Record(context.Background(), store.Batch{Tenant: id, Events: []usage.Event{e, call}}); err != nil {
+			t.Fatal(err)
+		}
+		err := s.Update(context.Background(), id, func(tx store.Tx) error {
+			if err := storetest.Assign(tx, "c", "free"); err != nil {
+				return err
+			}
+			_, err := tx.Append(ledger.Keep(&request.Stored{Key: "k", ExpiresAt: tx.Now()}, "tester"))
+			return err
+		})
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -141,7 +154,7 @@ func TestPruningKeepsToItsTenant(t *testing.T) {
 	url := twoTenants(t)
 	conn := as(t, url, rolePrune, "one")
 	tag, err := conn.Exec(context.Background(), "DELETE FROM usage_events")
-	if err != nil || tag.RowsAffected() != 1 {
+	if err != nil || tag.RowsAffected() != 2 {
 		t.Errorf("prune: %v, %v", tag, err)
 	}
 	for _, name := range tables {

@@ -80,6 +80,15 @@ func (a *array) optional(s string) {
 	a.text(s)
 }
 
+// link writes the number of a row, or null for none.
+func (a *array) link(seq uint64) {
+	if seq == 0 {
+		a.null()
+		return
+	}
+	a.int8(int64(seq))
+}
+
 func (a *array) bytes(b []byte) {
 	a.length(len(b))
 	a.buf = append(a.buf, b...)
@@ -177,6 +186,15 @@ func (r *reader) int8() int64 {
 		return int64(binary.BigEndian.Uint64(v))
 	}
 	return 0
+}
+
+// link reads the number of a row; zero: none.
+func (r *reader) link() uint64 {
+	if r.isNull() {
+		r.skip(1)
+		return 0
+	}
+	return uint64(r.int8())
 }
 
 func (r *reader) int4() int32 {

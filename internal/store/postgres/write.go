@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -20,11 +21,13 @@ type addition struct {
 	base     ledger.Head // that it follows
 	at       calendar.Micros
 	rows     []ledger.Row
-	config   *config // after it
-	changed  bool    // the configuration did
-	cells    []*cell // that changed
+	links    []uint64 // of the rows' outcomes, one after the other: the row that the same counter folded before
+	config   *config  // after it
+	changed  bool     // the configuration did
+	cells    []*cell  // that changed
 	joined   map[memberKey]bool
 	newlyUse []uint32
+	tallies  []*tallyCell // that changed
 }
 
 // writer turns additions into parameters. It keeps its memory from one to the next.
@@ -32,6 +35,7 @@ type writer struct {
 	hasher        ledger.Hasher
 	plain, full   eventArrays
 	changes       changeArrays
+	newCounters   counterArrays
 	plainCounters counterArrays
 	counters      counterArrays
 	memberAt      placeArrays
@@ -45,12 +49,14 @@ var writers sync.Pool // of *writer
 // flow is the way of an addition to the server. Rows are sent while those that follow are still being judged, so that the server
 // works at the same time; nothing counts before the commit.
 type flow struct {
-	s    *Store
-	ctx  context.Context
-	c    *session
-	w    *writer
-	r    *round // under way, or nil
-	sent int    // rows
+	s      *Store
+	ctx    context.Context
+	c      *session
+	w      *writer
+	r      *round // under way, or nil
+	sent   int    // rows
+	linked int    // links of them
+	timed  bool   // its parts are measured
 }
 
 // chunk is how many rows are sent at a time.
@@ -61,7 +67,7 @@ func (s *Store) flow(ctx context.Context, c *session) *flow {
 	if !ok {
 		w = &writer{}
 	}
-	return &flow{s: s, ctx: ctx, c: c, w: w}
+	return &flow{s: s, ctx: ctx, c: c, w: w, timed: true}
 }
 
 func (f *flow) round() *round {
@@ -72,12 +78,16 @@ func (f *flow) round() *round {
 }
 
 // offer sends rows when enough of them wait.
-func (f *flow) offer(tenantID string, rows []ledger.Row, at calendar.Micros) {
-	if len(rows)-f.sent < chunk {
-		return
+func (f *flow) offer(past *history) {
+	if len(past.rows)-f.sent >= chunk {
+		f.send(past.tenantID, past.rows, past.links, past.now)
 	}
-	f.w.sendEvents(f.round(), tenantID, rows[f.sent:], at)
-	f.sent = len(rows)
+}
+
+// send sends the rows that were not sent yet.
+func (f *flow) send(tenantID string, rows []ledger.Row, links []uint64, at calendar.Micros) {
+	f.w.sendEvents(f.round(), tenantID, rows[f.sent:], links[f.linked:], at)
+	f.sent, f.linked = len(rows), len(links)
 	f.r.flush()
 }
 
@@ -100,10 +110,10 @@ func (f *flow) end() {
 // commit writes the rest of the addition, commits the session's transaction and returns the new head. After an error the
 // transaction has not happened, except that an Unavailable says that nobody knows.
 func (f *flow) commit(a *addition) (ledger.Head, error) {
+	began, written := time.Now(), time.Time{}
 	id, first := []byte(a.tenantID), int8Param(int64(a.base.Seq+1))
-	r := f.round()
-	f.w.sendEvents(r, a.tenantID, a.rows[f.sent:], a.at)
-	r.flush()
+	f.send(a.tenantID, a.rows, a.links, a.at)
+	r := f.r
 	head := ledger.Head{Seq: a.base.Seq + uint64(len(a.rows)), Clock: a.at, Chain: f.w.hasher.Next(a.base.Chain, a.rows)}
 	version := a.config.version
 	if a.changed || len(a.newlyUse) > 0 {
@@ -114,11 +124,21 @@ func (f *flow) commit(a *addition) (ledger.Head, error) {
 	if err := f.w.sendRest(r, a); err != nil {
 		return head, err
 	}
-	r.send(addSection, nil, id, first, int4Param(int32(len(a.rows))), timeParam(a.at), head.Chain[:], token[:])
-	r.send(moveHead, nil, id, int8Param(int64(head.Seq)), head.Chain[:], timeParam(head.Clock), int8Param(int64(version)))
+	r.send(addSection, nil, id, first, int4Param(int32(len(a.rows))), timeParam(a.at), head.Chain[:], token[:],
+		int8Param(int64(head.Seq)), int8Param(int64(version)))
+	if f.timed {
+		r.then(func() { written = time.Now() })
+	}
 	r.send(commit, nil)
 	err := f.drain()
 	if err == nil {
+		m := f.s.metrics
+		m.transactions.Inc()
+		m.rows.Add(float64(len(a.rows)))
+		if f.timed {
+			m.insert.Observe(written.Sub(began).Seconds())
+			m.commit.Observe(time.Since(written).Seconds())
+		}
 		return head, nil
 	}
 	var refused *pgconn.PgError
@@ -131,8 +151,11 @@ func (f *flow) commit(a *addition) (ledger.Head, error) {
 		return head, problem.Wrap(problem.Unavailable, errors.Join(err, unresolved),
 			"the connection broke during the commit, and whether it happened cannot be found out now; sending the same again is safe").Retry(retryAfter)
 	case happened:
-		return head, nil
+		f.s.metrics.transactions.Inc()
+		f.s.metrics.rows.Add(float64(len(a.rows)))
+		err = nil
 	}
+	f.s.metrics.resolved.Inc()
 	return head, err
 }
 
@@ -161,19 +184,22 @@ func (s *Store) resolve(ctx context.Context, tenantID string, first []byte, toke
 }
 
 // sendEvents adds the usage rows among the rows.
-func (w *writer) sendEvents(r *round, tenantID string, rows []ledger.Row, at calendar.Micros) {
+func (w *writer) sendEvents(r *round, tenantID string, rows []ledger.Row, links []uint64, at calendar.Micros) {
 	w.plain.reset()
 	w.full.reset()
 	for i := range rows {
 		row := &rows[i]
-		switch {
-		case row.Event == nil:
-		case isPlain(row.Event):
-			w.plain.add(row.Event, row.Seq)
-		default:
-			w.full.add(row.Event, row.Seq)
-			w.full.addRest(row.Event)
+		if row.Event == nil {
+			continue
 		}
+		if isPlain(row.Event) {
+			w.plain.add(row.Event, row.Seq)
+			w.plain.prev.link(links[0])
+		} else {
+			w.full.add(row.Event, row.Seq)
+			w.full.addRest(row.Event, links)
+		}
+		links = links[len(row.Event.Outcomes):]
 	}
 	if w.plain.key.n > 0 {
 		r.send(addPlainEvents, nil, w.plain.plain(tenantID, at)...)
@@ -198,26 +224,40 @@ func (w *writer) sendRest(r *round, a *addition) error {
 		}
 		w.changes.add(row, state)
 		entities.put(row, state)
+		if state.Request != nil {
+			keepRequest(r, a.tenantID, state.Request, row.Seq, a.at)
+		}
 	}
 	if w.changes.seq.n > 0 {
 		r.send(addChanges, nil, w.changes.params(a.tenantID, a.at)...)
 	}
 	entities.send(r, a)
 	w.sendCounters(r, a)
+	sendTallies(r, a)
 	w.sendMembers(r, a)
 	return nil
 }
 
+// fewCounters are cheaper in one statement, new ones and others, than in two.
+const fewCounters = 16
+
 func (w *writer) sendCounters(r *round, a *addition) {
+	w.newCounters.reset()
 	w.plainCounters.reset()
 	w.counters.reset()
 	for _, c := range a.cells {
-		if isPlainCounter(&c.Counter) {
-			w.plainCounters.add(c.place, &c.Counter)
-			continue
+		switch {
+		case !isPlainCounter(&c.Counter):
+			w.counters.add(c)
+			w.counters.addRest(&c.Counter)
+		case c.stored, len(a.cells) <= fewCounters:
+			w.plainCounters.add(c)
+		default:
+			w.newCounters.add(c)
 		}
-		w.counters.add(c.place, &c.Counter)
-		w.counters.addRest(&c.Counter)
+	}
+	if w.newCounters.month.n > 0 {
+		r.send(addPlainCounters, nil, w.newCounters.plain(a.tenantID)...)
 	}
 	if w.plainCounters.month.n > 0 {
 		r.send(putPlainCounters, nil, w.plainCounters.plain(a.tenantID)...)
@@ -251,10 +291,12 @@ type entities struct {
 	tenant *ledger.Row
 	rows   map[[2]string]*ledger.Row
 	meters map[string]uint32 // slug → number
+
+	assigned map[string]string // customer → plan; the tenant's own under the empty name
 }
 
 func newEntities() *entities {
-	return &entities{rows: map[[2]string]*ledger.Row{}, meters: map[string]uint32{}}
+	return &entities{rows: map[[2]string]*ledger.Row{}, meters: map[string]uint32{}, assigned: map[string]string{}}
 }
 
 func (e *entities) put(r *ledger.Row, s ledger.State) {
@@ -268,6 +310,14 @@ func (e *entities) put(r *ledger.Row, s ledger.State) {
 		e.meters[s.Meter.Slug] = s.Meter.Number
 	case s.Close != nil:
 		e.rows[[2]string{kindPeriod, s.Close.Month.String()}] = r
+	case s.Plan != nil:
+		e.rows[[2]string{kindPlan, s.Plan.Name}] = r
+	case s.Assignment != nil:
+		e.assigned[s.Assignment.Customer] = s.Assignment.Plan
+	case s.Floor != nil:
+		e.rows[[2]string{kindFloor, kindFloor}] = r
+	case s.Archive != nil:
+		e.rows[[2]string{kindArchive, s.Archive.Month.String()}] = r
 	}
 }
 
@@ -294,6 +344,7 @@ func (e *entities) send(r *round, a *addition) {
 		}
 		r.send(putEntities, nil, id, kind.param(), name.param(), seq.param(), at.param(), state.param(), used.param())
 	}
+	sendAssigned(r, a.tenantID, e.assigned)
 	if len(a.newlyUse) > 0 {
 		var slugs []string
 		for _, n := range a.newlyUse {

@@ -9,7 +9,7 @@ import (
 )
 
 // Carry imports every tenant's ledger into an empty store, section by section, and compares the two. On the way it tries what must
-// be refused: a section twice, and one after a gap.
+// be refused: a section twice, and one after a gap. A ledger of which rows have left cannot be carried; then it does nothing.
 func Carry(t TB, from, to store.Store) {
 	t.Helper()
 	ctx := context.Background()
@@ -19,7 +19,16 @@ func Carry(t TB, from, to store.Store) {
 	}
 	var ids []string
 	for _, tn := range tenants {
+		err := from.View(ctx, tn.ID, func(v store.View) error { return v.Sections(1, func(*ledger.Section) error { return nil }) })
+		if problem.Is(err, problem.Archived) {
+			return
+		}
+		if err != nil {
+			t.Fatalf("read %s: %v", tn.ID, err)
+		}
 		ids = append(ids, tn.ID)
+	}
+	for _, tn := range tenants {
 		err := from.View(ctx, tn.ID, func(v store.View) error {
 			return v.Sections(1, func(s *ledger.Section) error {
 				gap := *s

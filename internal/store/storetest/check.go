@@ -27,6 +27,8 @@ func CheckLedger(t TB, s store.Store, id string) {
 		b.checkLookups()
 		b.checkMeters()
 		b.checkCounters()
+		b.checkTallies()
+		b.checkAudit()
 		return nil
 	})
 	if err != nil {
@@ -289,6 +291,6 @@ func describe(c *usage.Counter) string {
 		return fmt.Sprintf("{count %d sum %s min %s×%d max %s×%d last %s at %s by %q members %d}",
 			f.Count, f.Sum, f.Min, f.AtMin, f.Max, f.AtMax, f.Last, f.LastTime, f.LastKey, f.Members)
 	}
-	return fmt.Sprintf("on time %s, all %s, started %t, watermark %s, manual %s, sealed %t at %s",
-		fold(&c.OnTime), fold(c.All()), c.Started, c.Watermark, c.Manual, c.Sealed, c.SealedAt)
+	return fmt.Sprintf("on time %s, all %s, started %t, watermark %s, manual %s, sealed %t at %s, alerted %d",
+		fold(&c.OnTime), fold(c.All()), c.Started, c.Watermark, c.Manual, c.Sealed, c.SealedAt, c.Alerted)
 }

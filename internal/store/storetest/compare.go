@@ -31,7 +31,9 @@ func Compare(t TB, oracle, s store.Store, tenants ...string) {
 		same(t, id+": periods", got.Periods, want.Periods)
 		same(t, id+": events", got.Events, want.Events)
 		same(t, id+": adjustments", got.Adjustments, want.Adjustments)
+		same(t, id+": plans", got.Plans, want.Plans)
 		compareCounters(t, id, want, got)
+		CheckSlices(t, s, id)
 	}
 	same(t, "tenants", allTenants(t, s), allTenants(t, oracle))
 }
@@ -49,6 +51,7 @@ type portrait struct {
 	Events      []history
 	Adjustments []usage.Adjustment
 	Counters    []placed
+	Plans       plans
 }
 
 type history struct {
@@ -83,6 +86,9 @@ func paint(t TB, s store.Store, id string) portrait {
 			return nil
 		})
 		if err != nil {
+			return err
+		}
+		if p.Plans, err = paintPlans(v, p.Meters, p.Periods); err != nil {
 			return err
 		}
 		if err := p.paintRows(v); err != nil {

@@ -81,7 +81,7 @@ type adjustment struct{ id, slug, customer, amount string }
 // step does one thing. Most are batches: they are what a ledger lives on.
 func (l *life) step() {
 	id := rapid.SampledFrom(l.tenants).Draw(l.T, "tenant")
-	switch rapid.IntRange(0, 19).Draw(l.T, "step") {
+	switch rapid.IntRange(0, 23).Draw(l.T, "step") {
 	case 10, 11:
 		l.clock.Advance(rapid.SampledFrom([]time.Duration{time.Microsecond, time.Minute, time.Hour, 30 * time.Hour, 20 * 24 * time.Hour}).Draw(l.T, "forward"))
 	case 12:
@@ -100,6 +100,10 @@ func (l *life) step() {
 		l.changeKey(id)
 	case 19:
 		l.cross()
+	case 20:
+		l.changePlan(id)
+	case 21, 22:
+		l.assign(id)
 	default:
 		l.batch(id)
 	}
@@ -145,7 +149,7 @@ func (l *life) batch(id string) {
 		if told(got) != told(want) {
 			l.Fatalf("event %d of a batch for %s (%+v):\n got %s\nwant %s", i, id, events[i], told(got), told(want))
 		}
-		if got.Status == usage.Accepted || got.Status == usage.Adjusted {
+		if got.Status == usage.Accepted || got.Status == usage.Adjusted || got.Status == usage.Overage {
 			l.kept[id] = append(l.kept[id], kept{got.Key.ID(), events[i]})
 		}
 	}
@@ -155,7 +159,7 @@ func (l *life) batch(id string) {
 func told(v usage.Verdict) string {
 	s := fmt.Sprintf("%s %c%s seq %d overage %t", v.Status, v.Key.Space, v.Key.Name, v.Seq, v.Overage)
 	if v.Problem != nil {
-		s += fmt.Sprintf(": %s: %s %v", v.Problem.Code, v.Problem.Detail, v.Problem.Fields)
+		s += fmt.Sprintf(": %s: %s %v resets %s", v.Problem.Code, v.Problem.Detail, v.Problem.Fields, v.Problem.ResetsAt)
 	}
 	return s
 }

@@ -61,6 +61,9 @@ func (r *recounting) row(t TB, row *ledger.Row) {
 			c := r.counter(usage.CounterID{Meter: a.Meter, Customer: a.Customer, Month: a.Month})
 			c.Manual = plus(t, c.Manual, a.Amount)
 		}
+		if a := s.Alert; a != nil && a.Customer != "" {
+			r.counter(usage.CounterID{Meter: a.Meter, Customer: a.Customer, Month: a.Month}).Told(a.Threshold)
+		}
 		return
 	}
 	for _, o := range row.Event.Outcomes {

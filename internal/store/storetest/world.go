@@ -19,7 +19,8 @@ type world struct {
 	clock   *Clock
 	s       store.Store
 	reopen  func(store.Store) store.Store
-	tenants []string // whose ledgers are checked in the end
+	tenants []string          // whose ledgers are checked in the end
+	numbers map[string]uint32 // of meters, where a story needs them
 }
 
 // acme is the tenant of stories that need only one.

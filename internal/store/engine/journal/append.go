@@ -105,8 +105,9 @@ func (j *Journal) roll() error {
 	if err := ready.file.SyncData(); err != nil {
 		return fmt.Errorf("sync header of %s: %w", j.path(number), err)
 	}
-	j.files.add(number, ready.file)
-	j.files.release(end.Segment)
+	sealed := j.pinned
+	j.pinned = j.files.add(number, ready.file)
+	j.files.release(sealed)
 	j.current = ready.file
 	j.mu.Lock()
 	j.ready = nil

@@ -23,7 +23,7 @@ type VersionError struct {
 
 func (e *VersionError) Error() string {
 	return fmt.Sprintf("journal segment %s has format version %d, this program knows up to version %d: "+
-		"start the newer release that wrote it; nothing was changed", e.Path, e.Version, formatVersion)
+		"start the newer release that wrote it; nothing was changed", e.Path, e.Version, prunedVersion)
 }
 
 const (

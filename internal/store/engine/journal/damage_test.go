@@ -232,7 +232,7 @@ func TestUnknownVersionIsNotDamage(t *testing.T) {
 	fs, _, end := closedJournal(t, 10)
 	b := file(t, fs, 2)
 	h, _ := decodeSegmentHeader(b)
-	h.version = 2
+	h.version = 3
 	encoded := h.encode()
 	copy(b, encoded[:])
 	_, _, err := reopen(fs, end)
@@ -241,7 +241,7 @@ func TestUnknownVersionIsNotDamage(t *testing.T) {
 	if !errors.As(err, &v) || errors.As(err, &d) {
 		t.Fatalf("got %v", err)
 	}
-	for _, part := range []string{"version 2", v.Path, "newer release"} {
+	for _, part := range []string{"version 3", v.Path, "newer release"} {
 		if !strings.Contains(err.Error(), part) {
 			t.Fatalf("%q does not say %q", err, part)
 		}

@@ -15,6 +15,8 @@ const maxOpenFiles = 128
 type openFiles struct {
 	fs   vfs.FS
 	path func(number uint32) string
+	// load reads where the records of a file are when it is one of a pruned segment, else nil.
+	load func(number uint32, file vfs.File) ([]prunedRecord, error)
 
 	mu     sync.Mutex // guards what follows
 	files  map[uint32]*openFile
@@ -23,22 +25,27 @@ type openFiles struct {
 }
 
 type openFile struct {
-	file  vfs.File
-	loans int
-	used  uint64
+	file   vfs.File
+	number uint32
+	pruned []prunedRecord // nil: an ordinary segment
+	loans  int
+	used   uint64
+	stale  bool // the segment has another file by now
 }
 
 // add takes over a file that the caller opened, on loan to the caller.
-func (o *openFiles) add(number uint32, file vfs.File) {
+func (o *openFiles) add(number uint32, file vfs.File) *openFile {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.evict()
 	o.clock++
-	o.files[number] = &openFile{file: file, loans: 1, used: o.clock}
+	f := &openFile{file: file, number: number, loans: 1, used: o.clock}
+	o.files[number] = f
+	return f
 }
 
 // borrow returns the segment's file; give it back with release.
-func (o *openFiles) borrow(number uint32) (vfs.File, error) {
+func (o *openFiles) borrow(number uint32) (*openFile, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.closed {
@@ -48,24 +55,44 @@ func (o *openFiles) borrow(number uint32) (vfs.File, error) {
 	if f := o.files[number]; f != nil {
 		f.loans++
 		f.used = o.clock
-		return f.file, nil
+		return f, nil
 	}
 	o.evict()
 	file, err := o.fs.Open(o.path(number))
 	if err != nil {
 		return nil, fmt.Errorf("open segment: %w", err)
 	}
-	o.files[number] = &openFile{file: file, loans: 1, used: o.clock}
-	return file, nil
+	pruned, err := o.load(number, file)
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	f := &openFile{file: file, number: number, pruned: pruned, loans: 1, used: o.clock}
+	o.files[number] = f
+	return f, nil
 }
 
-func (o *openFiles) release(number uint32) {
+// forget makes the next borrower open the segment's file anew. Who has the old one reads on in it.
+func (o *openFiles) forget(number uint32) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	f := o.files[number]
+	if f == nil {
+		return
+	}
+	delete(o.files, number)
+	if f.stale = true; f.loans == 0 {
+		_ = f.file.Close() // was only read
+	}
+}
+
+func (o *openFiles) release(f *openFile) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	f.loans--
-	if o.closed && f.loans == 0 {
-		delete(o.files, number)
+	if (o.closed || f.stale) && f.loans == 0 {
+		if o.files[f.number] == f {
+			delete(o.files, f.number)
+		}
 		// The file was only read, or every sync of it returned: closing cannot lose anything.
 		_ = f.file.Close()
 	}

@@ -11,6 +11,8 @@ import (
 
 const (
 	formatVersion = 1
+	// prunedVersion is a segment of which only some is left, see prune.go.
+	prunedVersion = 2
 	magic         = "TALLYJNL"
 
 	// headerBytes fit one disk sector of 512 bytes, so a header is written whole or not at all.
@@ -65,6 +67,15 @@ type segmentHeader struct {
 	storeID     [16]byte
 	size        uint32 // length of this file
 	previousEnd uint32 // where the last record of the previous segment ends; 0 in the first segment
+	before      uint32 // of a pruned segment: the length of the file before; else 0
+}
+
+// recordsEnd bounds the offsets of records.
+func (h segmentHeader) recordsEnd() uint32 {
+	if h.version == prunedVersion {
+		return h.before
+	}
+	return h.size
 }
 
 // Magic, version and check keep their places in every version to come, so that a newer segment is recognized as one and not
@@ -77,6 +88,7 @@ func (h segmentHeader) encode() [headerBytes]byte {
 	copy(b[16:32], h.storeID[:])
 	binary.LittleEndian.PutUint32(b[32:], h.size)
 	binary.LittleEndian.PutUint32(b[36:], h.previousEnd)
+	binary.LittleEndian.PutUint32(b[40:], h.before)
 	binary.LittleEndian.PutUint32(b[60:], crc32.Checksum(b[:60], castagnoli))
 	return b
 }
@@ -95,6 +107,7 @@ func decodeSegmentHeader(b []byte) (h segmentHeader, ok bool) {
 	copy(h.storeID[:], b[16:32])
 	h.size = binary.LittleEndian.Uint32(b[32:])
 	h.previousEnd = binary.LittleEndian.Uint32(b[36:])
+	h.before = binary.LittleEndian.Uint32(b[40:])
 	return h, true
 }
 

@@ -1,7 +1,7 @@
 // Package journal keeps the append-only segment files that are the only truth of the embedded store. It owns the bytes of
 // those files: where a record starts, whether it is whole, what a crash may leave behind and what is damage. It never looks
-// inside a payload, never decides anything about facts, never deletes a record, and takes no lock on its directory: one
-// process at a time is the caller's business.
+// inside a payload, never decides anything about facts, shortens a record only when told what is left of it, and takes no lock on its
+// directory: one process at a time is the caller's business.
 package journal
 
 import (
@@ -112,8 +112,9 @@ type Journal struct {
 	// nothing that a reader or Reserve needs is behind it.
 	writeMu sync.Mutex
 	current vfs.File // the last segment, pinned in files; guarded by writeMu
-	scratch []byte   // Append's record; guarded by writeMu
-	dirty   bool     // a record was written and not yet synced; guarded by writeMu
+	pinned  *openFile
+	scratch []byte // Append's record; guarded by writeMu
+	dirty   bool   // a record was written and not yet synced; guarded by writeMu
 
 	// mu guards what follows. It is never held across I/O.
 	mu         sync.Mutex
@@ -133,7 +134,7 @@ type Journal struct {
 
 // segment is what must be known about a segment to read it.
 type segment struct {
-	size uint32 // length of the file
+	size uint32 // length of the file, or that it had before it was pruned
 	used uint32 // where its last record ends
 }
 
@@ -213,7 +214,7 @@ func (j *Journal) Close() error {
 	if j.ready != nil {
 		errs = append(errs, j.ready.file.Close())
 	}
-	j.files.release(j.last())
+	j.files.release(j.pinned)
 	errs = append(errs, j.files.close())
 	return errors.Join(errs...)
 }

@@ -24,7 +24,7 @@ func Open(o Options) (*Journal, error) {
 		storeID: o.StoreID, sums: newChecksums(o.StoreID),
 	}
 	j.changed = sync.NewCond(&j.mu)
-	j.files = &openFiles{fs: o.FS, path: j.path, files: make(map[uint32]*openFile)}
+	j.files = &openFiles{fs: o.FS, path: j.path, load: j.loadPruned, files: make(map[uint32]*openFile)}
 	if err := j.open(); err != nil {
 		return nil, fmt.Errorf("open journal: %w", err)
 	}
@@ -60,7 +60,7 @@ func (j *Journal) open() error {
 	if err != nil {
 		return fmt.Errorf("open current segment: %w", err)
 	}
-	j.files.add(last, j.current)
+	j.pinned = j.files.add(last, j.current)
 	return nil
 }
 
@@ -115,6 +115,9 @@ func (j *Journal) openSegment(number uint32, final bool) error {
 		j.spare = true
 		return nil
 	}
+	if header.version == prunedVersion && final {
+		return j.damage(Position{Segment: number}, "the segment was pruned, but the one after it is missing", hintRestore)
+	}
 	if number > 1 {
 		previous := &j.segments[number-2]
 		if header.previousEnd < headerBlock || header.previousEnd > previous.size {
@@ -123,7 +126,7 @@ func (j *Journal) openSegment(number uint32, final bool) error {
 		}
 		previous.used = header.previousEnd
 	}
-	j.segments = append(j.segments, segment{size: header.size, used: headerBlock})
+	j.segments = append(j.segments, segment{size: header.recordsEnd(), used: headerBlock})
 	return nil
 }
 
@@ -154,7 +157,7 @@ func (j *Journal) readSegmentHeader(number uint32) (h segmentHeader, spare bool,
 	if !ok {
 		return h, false, j.damage(at, "the segment header does not match its checksum", hintRestore)
 	}
-	if h.version != formatVersion {
+	if h.version != formatVersion && h.version != prunedVersion {
 		return h, false, &VersionError{Path: j.path(number), Version: h.version}
 	}
 	if h.storeID != j.storeID {
@@ -167,7 +170,7 @@ func (j *Journal) readSegmentHeader(number uint32) (h segmentHeader, spare bool,
 		at.Offset = uint32(headerBytes + n)
 		return h, false, j.damage(at, "the header block is not zero after the header", hintRestore)
 	}
-	if h.size < minSegmentBytes || h.size > MaxSegmentBytes || info.Size() != int64(h.size) {
+	if h.recordsEnd() < minSegmentBytes || h.recordsEnd() > MaxSegmentBytes || info.Size() != int64(h.size) {
 		return h, false, j.damage(at, fmt.Sprintf("the file has %d bytes, its header says %d", info.Size(), h.size), hintRestore)
 	}
 	if number == 1 && h.previousEnd != 0 {

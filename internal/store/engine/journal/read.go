@@ -22,11 +22,15 @@ func (j *Journal) Read(pos Position, buf []byte) (payload []byte, next Position,
 	if err != nil {
 		return nil, Position{}, err
 	}
-	file, err := j.files.borrow(pos.Segment)
+	lent, err := j.files.borrow(pos.Segment)
 	if err != nil {
 		return nil, Position{}, fmt.Errorf("read journal: %w", err)
 	}
-	defer j.files.release(pos.Segment)
+	defer j.files.release(lent)
+	if lent.pruned != nil {
+		return j.readPruned(lent, pos, buf)
+	}
+	file := lent.file
 	if room < HeaderSize {
 		return nil, Position{}, j.damage(pos, "no record fits here", hintRestore)
 	}
@@ -120,13 +124,16 @@ func (j *Journal) scanSegment(pos, to Position, buf []byte, fn func(pos, next Po
 	if pos.Offset > s.used {
 		return buf, j.damage(pos, fmt.Sprintf("the segment ends at %d", s.used), hintShorter)
 	}
-	file, err := j.files.borrow(pos.Segment)
+	lent, err := j.files.borrow(pos.Segment)
 	if err != nil {
 		return buf, fmt.Errorf("scan journal: %w", err)
 	}
-	defer j.files.release(pos.Segment)
+	defer j.files.release(lent)
+	if lent.pruned != nil {
+		return j.scanPruned(lent, pos, stop, buf, fn)
+	}
 
-	w := window{j: j, file: file, segment: pos.Segment, limit: s.used, buf: buf[:0]}
+	w := window{j: j, file: lent.file, segment: pos.Segment, limit: s.used, buf: buf[:0]}
 	for pos.Offset < stop {
 		payload, found, err := w.record(pos)
 		if err != nil {

@@ -34,7 +34,7 @@ func TestPowerFailsAfterFailedSyncs(t *testing.T) {
 	testCrashes(t, 30, 3)
 }
 
-const crashEntries, crashMemory = 72, 4
+const crashEntries, crashMemory = 20, 1
 
 // testCrashes crashes before every stride-th operation.
 func testCrashes(t *testing.T, failPercent, stride int) {
@@ -92,14 +92,14 @@ func testCrashes(t *testing.T, failPercent, stride int) {
 		x.Freeze(markOf(i + 1))
 		durable.Store(int64(i + 1))
 		x.Durable(markOf(i + 1))
-		if i%3 == 0 {
-			continue // let two tables wait for a flush together
+		if i%3 != 0 {
+			continue // let three tables wait for a flush together
 		}
 		settle()
 		flushed.Store(int64(i + 1))
 	}
 	settle()
-	if s := x.Stats(); s.MergesDone < 8 {
+	if s := x.Stats(); s.MergesDone != crashEntries/fanIn || s.SketchesMade < 10 {
 		t.Fatalf("too few merges to learn from: %+v", s)
 	}
 	live := x.Stats().Runs

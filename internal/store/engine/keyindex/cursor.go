@@ -1,53 +1,64 @@
 package keyindex
 
-// cursor walks a run in order, checking the CRC of every block it passes.
+import (
+	"math"
+	"slices"
+)
+
+// maxHash is not below any hash.
+var maxHash = Hash{Hi: math.MaxUint64, Lo: math.MaxUint64}
+
+// cursor walks a run in order, checking the CRC of every block it passes. Its entries
+// are taken from rest, from the front; more makes sure that there is one.
 type cursor struct {
 	r     *run
-	buf   []byte
-	left  uint64 // entries not yet passed, the current one excluded
-	at    int    // offset of the current entry in buf
-	inBlk int    // entries of the current block up to and including the current one
-	block uint64 // number of the first block in buf
+	buf   []byte // blocks read at once
+	rest  []byte // entries of the current block not yet passed
+	block uint64 // number of the block behind the current one
+	first uint64 // number of the first block in buf
 	next  uint64 // first block not yet read
-	hash  Hash
-	rec   []byte
+	end   uint64 // block behind the last to read
+	// reach is the last hash in buf, or the highest there is once buf holds the last
+	// block: no entry up to it is still to be read.
+	reach Hash
 }
 
-func newCursor(r *run) *cursor {
-	return &cursor{r: r, left: r.Count, buf: make([]byte, 0, min(writeBlocks, r.blocks())*blockBytes)}
+func newCursor(r *run) *cursor { return &cursor{r: r, end: r.blocks()} }
+
+// newRangeCursor walks the blocks that may hold keys from one Hi to another, and reads
+// them into buf if that is large enough.
+func newRangeCursor(r *run, from, last uint64, buf []byte) *cursor {
+	begin, end := r.blocksBetween(from, last)
+	return &cursor{r: r, buf: buf, block: begin, next: begin, end: end}
 }
 
-// advance moves to the next entry; false at the end or on an error.
-func (c *cursor) advance() (bool, error) {
-	if c.left == 0 {
+// more reports whether there is an entry left, in rest.
+func (c *cursor) more() (bool, error) {
+	if len(c.rest) > 0 {
+		return true, nil
+	}
+	if c.block == c.end {
 		return false, nil
 	}
-	switch c.inBlk {
-	case 0: // before the first entry
+	if c.block == c.next {
 		if err := c.load(); err != nil {
 			return false, err
 		}
-	case blockKeys:
-		c.at += blockBytes - (blockKeys-1)*entryBytes
-		c.inBlk = 0
-		if c.at == len(c.buf) {
-			if err := c.load(); err != nil {
-				return false, err
-			}
-		}
-	default:
-		c.at += entryBytes
 	}
-	c.inBlk++
-	c.left--
-	c.rec = c.buf[c.at : c.at+entryBytes]
-	c.hash = entryHash(c.rec)
+	c.rest = c.entries(c.block)
+	c.block++
 	return true, nil
 }
 
+// entries are those of a block in buf.
+func (c *cursor) entries(block uint64) []byte {
+	at := (block - c.first) * blockBytes
+	return c.buf[at : at+uint64(c.r.keysIn(block))*entryBytes]
+}
+
 func (c *cursor) load() error {
-	n := min(writeBlocks, c.r.blocks()-c.next)
-	c.buf = c.buf[:n*blockBytes]
+	n := min(readBlocks, c.end-c.next)
+	c.buf = slices.Grow(c.buf[:0], int(n*blockBytes))[:n*blockBytes]
 	at := int64(c.next) * blockBytes
 	if got, err := c.r.file.ReadAt(c.buf, at); got < len(c.buf) {
 		return readFailure(c.r.name, at+int64(got), err)
@@ -57,9 +68,17 @@ func (c *cursor) load() error {
 			return err
 		}
 	}
-	c.block, c.next, c.at = c.next, c.next+n, 0
+	c.first, c.next = c.next, c.next+n
+	c.reach = maxHash
+	if c.next < c.end {
+		last := c.entries(c.next - 1)
+		c.reach = entryHash(last[len(last)-entryBytes:])
+	}
 	return nil
 }
 
-// offset is where the current entry lies in the file.
-func (c *cursor) offset() int64 { return int64(c.block)*blockBytes + int64(c.at) }
+// offset is where the first entry of rest lies in the file.
+func (c *cursor) offset() int64 {
+	block := c.block - 1
+	return int64(block)*blockBytes + int64(c.r.keysIn(block)*entryBytes-len(c.rest))
+}

@@ -14,8 +14,8 @@ import (
 func smallIndex(t testing.TB) *vfs.MemFS {
 	t.Helper()
 	fs := vfs.NewMem()
-	x := mustOpen(t, fs, 4)
-	for i := range 20 {
+	x := mustOpen(t, fs, 1)
+	for i := range fanIn + 1 {
 		// One partition, so that the merge writes one file.
 		x.Insert(Entry{Hash: Hash{Hi: uint64(i + 1), Lo: mix(uint64(i))}, Check: uint32(i), Seq: uint64(i)})
 		if x.Full() {
@@ -69,7 +69,7 @@ func TestEveryFlippedBitIsFound(t *testing.T) {
 func checkReads(t *testing.T, x *Index, name string, bit int) {
 	t.Helper()
 	failed := 0
-	for _, i := range []int{0, 19} { // one in each run
+	for _, i := range []int{0, fanIn} { // one in each run
 		f, err := x.Get(Hash{Hi: uint64(i + 1), Lo: mix(uint64(i))})
 		switch {
 		case isDamage(err):
@@ -231,7 +231,7 @@ func TestMergeThatMeetsDamage(t *testing.T) {
 		t.Fatal(err)
 	}
 	data[100] ^= 1
-	fill(x, 12, 40)
+	fill(x, 12, 72)
 	if err := x.settle(); !isDamage(err) {
 		t.Fatalf("settle says %v", err)
 	}
@@ -241,10 +241,10 @@ func TestMergeThatMeetsDamage(t *testing.T) {
 	if err := x.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	if s := x.Stats(); !s.Halted || s.MergesDone != 0 || s.Entries != 40 {
+	if s := x.Stats(); !s.Halted || s.MergesDone != 0 || s.Entries != 72 {
 		t.Fatalf("%+v", s)
 	}
-	for i := range 40 {
+	for i := range 72 {
 		f, err := x.Get(hashOf(uint64(i)))
 		if (i < 4) != isDamage(err) || i >= 4 && f.Seq != uint64(i) {
 			t.Fatalf("key %d: %+v %v", i, f, err)
@@ -260,13 +260,66 @@ func TestMergeThatMeetsDamage(t *testing.T) {
 // together says so instead of choosing one.
 func TestMergeOfAKeyInTwoRuns(t *testing.T) {
 	x := mustOpen(t, vfs.NewMem(), 1)
-	for i := range 4 {
-		x.Insert(Entry{Hash: hashOf(uint64(i % 3)), Seq: uint64(i)})
+	for i := range fanIn {
+		x.Insert(Entry{Hash: hashOf(uint64(i % (fanIn - 1))), Seq: uint64(i)})
 		x.Freeze(markOf(i + 1))
 		x.Durable(markOf(i + 1))
 	}
-	if err := x.settle(); !isDamage(err) {
+	if err := x.settle(); !isDamage(err) || !strings.Contains(err.Error(), "key in two runs") || !strings.Contains(err.Error(), runName(fanIn)) {
 		t.Fatalf("settle says %v", err)
 	}
 	mustClose(t, x)
+}
+
+// Two entries of a block have changed places, and its CRC is right all the same: a
+// merge sorts what it takes, and must not sort this away.
+func TestMergeOfAKeyOutOfOrder(t *testing.T) {
+	fs := vfs.NewMem()
+	x := mustOpen(t, fs, 2)
+	fill(x, 0, 2*(fanIn-1))
+	if err := x.settle(); err != nil {
+		t.Fatal(err)
+	}
+	bad := runFiles(t, fs)[3]
+	data, err := fs.UnsafeGetFileDataBuffer(fs.PathJoin(testDir, bad))
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := append([]byte(nil), data[:entryBytes]...)
+	copy(data, data[entryBytes:2*entryBytes])
+	copy(data[entryBytes:], first)
+	number, _ := runNumber(bad)
+	binary.LittleEndian.PutUint32(data[blockBytes-4:], blockCRC(number, 0, data[:blockBytes-4]))
+	fill(x, 2*(fanIn-1), 2*fanIn)
+	if err := x.settle(); !isDamage(err) || !strings.Contains(err.Error(), bad+" at offset 26: key out of order") {
+		t.Fatalf("settle says %v", err)
+	}
+	mustClose(t, x)
+}
+
+// A run whose keys lie before or behind its range: merging it would hide them.
+func TestMergeOfAKeyOutsideItsRange(t *testing.T) {
+	for name, hi := range map[string]uint64{"before": 3<<58 + 1, "behind": 8 << 58} {
+		x := mustOpen(t, vfs.NewMem(), 4)
+		inside, outside := Entry{Hash: Hash{Hi: 5 << 58}}, Entry{Hash: Hash{Hi: hi}}
+		entries := []Entry{inside, outside}
+		if hi < inside.Hash.Hi {
+			entries = []Entry{outside, inside}
+		}
+		w, err := x.newWriter(2, 4, 4, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := x.finishRun(w, w.append(entries))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := x.merge([]*run{r}); !isDamage(err) || !strings.Contains(err.Error(), "outside the range") {
+			t.Errorf("%s: merge says %v", name, err)
+		}
+		if err := r.file.Close(); err != nil {
+			t.Fatal(err)
+		}
+		mustClose(t, x)
+	}
 }

@@ -37,7 +37,7 @@ func changesDisk(op errorfs.Op) bool { return op.Kind.ReadOrWrite() == errorfs.O
 
 func anyOperation(errorfs.Op) bool { return true }
 
-const faultEntries, faultMemory = 54, 4
+const faultEntries, faultMemory = 20, 1
 
 // feedWithFaults inserts everything whatever the disk says, and returns how often it
 // was told of an error.

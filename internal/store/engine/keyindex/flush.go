@@ -98,31 +98,43 @@ func (x *Index) flushable() *memTable {
 
 // flush writes a table as one run of tier 0 over all partitions and publishes it. An
 // empty table only moves the mark.
+//
+// Its keys are in the sketches before the view that holds the run is published, and no
+// sketch is replaced in between: what a view's sketch denies is in none of its runs.
 func (x *Index) flush(t *memTable) error {
-	var added []*run
-	if len(t.entries) > 0 {
-		w, err := x.newWriter(0, 0, x.partitions, int64(len(t.entries)))
-		if err != nil {
-			return err
-		}
-		err = t.ascend(func(chunk []Entry) error {
-			for _, e := range chunk {
-				s := w.slot(e.Hash)
-				if s == nil {
-					return w.err
-				}
-				encodeEntry(s, e)
-			}
-			return nil
-		})
-		r, err := x.finishRun(w, err)
-		if err != nil {
-			return err
-		}
-		r.flushed = t.number
-		added = append(added, r)
+	if len(t.entries) == 0 {
+		return x.commit(change{table: t})
 	}
-	return x.commit(added, nil, t)
+	x.sketchMu.Lock()
+	defer x.sketchMu.Unlock()
+	sketches := x.currentSketches()
+	keys := make([]int64, x.partitions)
+	pbits := 64 - x.pshift
+	w, err := x.newWriter(0, 0, x.partitions, int64(len(t.entries)))
+	if err != nil {
+		return err
+	}
+	err = t.ascend(func(chunk []Entry) error {
+		for i := range chunk {
+			hi := chunk[i].Hash.Hi
+			p := hi >> x.pshift
+			sketches[p].add(hi, hi<<pbits)
+			keys[p]++
+		}
+		return w.append(chunk)
+	})
+	r, err := x.finishRun(w, err)
+	if err != nil {
+		return err
+	}
+	r.flushed = t.number
+	return x.commit(change{added: []*run{r}, table: t, keys: keys})
+}
+
+func (x *Index) currentSketches() []sketch {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.view.sketches
 }
 
 func (x *Index) newWriter(tier, lo, width uint32, keys int64) (*runWriter, error) {
@@ -157,26 +169,32 @@ func (x *Index) finishRun(w *runWriter, copying error) (*run, error) {
 	return r, nil
 }
 
+// change is what a flush or a merge does to the index, as one.
+type change struct {
+	added, removed []*run
+	table          *memTable // that the added run came from, nil for a merge
+	keys           []int64   // of the table, by partition; nil if it has none
+}
+
 // commit replaces the manifest by one with the added runs and without the removed
-// ones, and publishes that. t is the table the added run came from, nil for a merge.
-// After an error all is as before and the added runs are gone.
-func (x *Index) commit(added, removed []*run, t *memTable) error {
+// ones, and publishes that. After an error all is as before and the added runs are gone.
+func (x *Index) commit(c change) error {
 	x.commitMu.Lock()
 	defer x.commitMu.Unlock()
 	man := x.man.clone()
 	man.Runs = slices.DeleteFunc(man.Runs, func(m runMeta) bool {
-		return slices.ContainsFunc(removed, func(r *run) bool { return r.Number == m.Number })
+		return slices.ContainsFunc(c.removed, func(r *run) bool { return r.Number == m.Number })
 	})
-	for _, r := range added {
+	for _, r := range c.added {
 		man.Runs = append(man.Runs, r.runMeta)
 	}
-	if t != nil {
-		man.Mark = t.mark
+	if c.table != nil {
+		man.Mark = c.table.mark
 	}
 	man.Next = x.nextFile.Load()
 	inDoubt, err := writeManifest(x.opts.FS, x.opts.Dir, &man)
 	if err != nil {
-		for _, r := range added {
+		for _, r := range c.added {
 			err = errors.Join(err, r.file.Close())
 			if inDoubt {
 				x.doubtful = append(x.doubtful, r.name)
@@ -187,32 +205,34 @@ func (x *Index) commit(added, removed []*run, t *memTable) error {
 		return err
 	}
 	x.man = man
-	x.publish(added, removed, t)
+	x.publish(c)
 	return nil
 }
 
 // publish shows a committed change to readers. The view goes first and the frozen
 // list second, so that a table is never in neither. x.commitMu is held.
-func (x *Index) publish(added, removed []*run, t *memTable) {
+func (x *Index) publish(c change) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	runs := slices.DeleteFunc(slices.Clone(x.view.runs), func(r *run) bool { return slices.Contains(removed, r) })
+	runs := slices.DeleteFunc(slices.Clone(x.view.runs), func(r *run) bool { return slices.Contains(c.removed, r) })
 	flushed := x.view.flushed
+	done, written := &x.stats.MergesDone, &x.stats.BytesMerged
+	t := c.table
 	if t != nil {
 		flushed = t.number
-		x.stats.Flushes++
+		done, written = &x.stats.Flushes, &x.stats.BytesFlushed
 	}
-	for _, r := range removed {
+	*done++
+	for _, r := range c.removed {
 		r.obsolete = true
 	}
-	for _, r := range added {
-		if t != nil {
-			x.stats.BytesFlushed += r.size
-		} else {
-			x.stats.BytesMerged += r.size
-		}
+	for _, r := range c.added {
+		*written += r.size
 	}
-	x.setView(newView(append(runs, added...), x.partitions, x.pshift, flushed))
+	for p, n := range c.keys {
+		x.tallies[p].keys += n
+	}
+	x.setView(newView(append(runs, c.added...), x.view.sketches, x.pshift, flushed))
 	if t != nil {
 		x.frozen = slices.Clone(x.frozen[1:])
 		x.memory.Store(&memory{flushed: flushed, frozen: x.frozen})

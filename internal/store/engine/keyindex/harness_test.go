@@ -48,7 +48,11 @@ func (x *Index) settle() error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	since := x.merging.begun
-	for x.mergeable() != nil || x.merging.busy {
+	for {
+		_, due := x.sketchDue()
+		if !due && x.mergeable() == nil && !x.merging.busy {
+			return nil
+		}
 		if x.merging.failed > since || x.halted {
 			return x.merging.err
 		}
@@ -56,7 +60,6 @@ func (x *Index) settle() error {
 		poke(x.mergeRetry)
 		x.changed.Wait()
 	}
-	return nil
 }
 
 // newFS is a crashable file system whose parent directory is durable.

@@ -48,7 +48,7 @@ func TestReopenKeepsSeedMarkAndEntries(t *testing.T) {
 	}
 	seed := x.Seed()
 	stats := x.Stats()
-	if stats.Layers > 3*4 || stats.MergesDone == 0 || stats.Entries != 1000 {
+	if stats.Layers != 125%fanIn+125/fanIn || stats.MergesDone != 125/fanIn || stats.Entries != 1000 {
 		t.Fatalf("after 125 flushes: %+v", stats)
 	}
 	mustHold(t, x, 1000, 1100)
@@ -155,7 +155,7 @@ func TestExtremeHashesAndValues(t *testing.T) {
 func TestKeysThatShareHalfTheirHash(t *testing.T) {
 	x := mustOpen(t, newFS(t), 700)
 	hash := func(i int) Hash { return Hash{Hi: 42 << 32, Lo: mix(uint64(i))} }
-	const n = 2800
+	const n = fanIn * 700
 	for i := range n {
 		x.Insert(Entry{Hash: hash(i), Seq: uint64(i)})
 		if x.Full() {
@@ -180,17 +180,25 @@ func TestKeysThatShareHalfTheirHash(t *testing.T) {
 	mustClose(t, x)
 }
 
-func TestAMergeTakesAtMostFourRunsAndSplitsThem(t *testing.T) {
-	x := mustOpen(t, newFS(t), 256)
-	fill(x, 0, 256*16)
-	if err := x.settle(); err != nil {
+func TestAMergeTakesSixteenRunsAndSplitsThem(t *testing.T) {
+	x := mustOpen(t, newFS(t), 64)
+	// 16 tables become one layer of 16 files, 256 tables one of 64, a partition each.
+	for _, c := range []struct{ tables, layers, runs, merges int }{{15, 15, 15, 0}, {16, 1, 16, 1}, {255, 30, 15 + 15*16, 15}, {256, 1, 64, 16 + 16}} {
+		for x.Stats().Flushes < int64(c.tables) {
+			n := int(x.Stats().Flushes) * 64
+			fill(x, n, n+64)
+			if err := x.settle(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if s := x.Stats(); s.Layers != c.layers || s.Runs != c.runs || s.MergesDone != int64(c.merges) {
+			t.Fatalf("after %d tables: %+v", c.tables, s)
+		}
+	}
+	if err := x.Verify(nil); err != nil {
 		t.Fatal(err)
 	}
-	s := x.Stats()
-	// 16 tables are one run of tier 2 in sixteenths: one layer, sixteen files.
-	if s.Layers != 1 || s.Runs != 16 || s.MergesDone != 4+4 {
-		t.Fatalf("%+v", s)
-	}
+	mustHold(t, x, 256*64, 256*64+100)
 	mustClose(t, x)
 }
 
@@ -268,10 +276,18 @@ func TestProbesBesideFlushesAndMerges(t *testing.T) {
 		fill(x, i, i+1)
 		owner.Unlock()
 		inserted.Store(int64(i + 1))
+		if i%512 == 511 { // or all the background work would come after the last insert
+			if err := x.settle(); err != nil {
+				t.Error(err)
+			}
+		}
 	}
 	wg.Wait()
 	if err := x.settle(); err != nil {
 		t.Fatal(err)
+	}
+	if s := x.Stats(); s.MergesDone < 5 || s.SketchesMade < 2*64 {
+		t.Fatalf("too little moved beside the probes: %+v", s)
 	}
 	if err := x.Verify(nil); err != nil {
 		t.Fatal(err)

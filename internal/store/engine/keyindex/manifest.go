@@ -26,9 +26,8 @@ const (
 	// hundred times what an index of a billion keys needs.
 	maxManifest = manifestHead + 100_000*manifestRun + manifestTail
 
-	// defaultPartitions is also the most files a run of a high tier is split into:
-	// 64 keeps a merge at 100 M keys to a few hundred milliseconds and the index
-	// to about one file per million keys.
+	// defaultPartitions is also the most files that keys of a high tier are split into:
+	// 64 keeps merges to 16 million keys until the index passes 4 billion.
 	defaultPartitions = 64
 	maxPartitions     = 256
 )
@@ -49,7 +48,7 @@ func (m manifest) clone() manifest {
 	return m
 }
 
-// validPartitions: powers of four, because each tier splits runs in four.
+// validPartitions: powers of four, because each tier is a quarter as wide.
 func validPartitions(p uint32) bool {
 	return p > 0 && p <= maxPartitions && bits.OnesCount32(p) == 1 && bits.TrailingZeros32(p)%2 == 0
 }

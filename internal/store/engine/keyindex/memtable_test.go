@@ -82,7 +82,7 @@ func TestAscendManyEntries(t *testing.T) {
 	}
 }
 
-// A filter never denies a key it was given, and wrongly affirms about 4 in 1000.
+// A filter never denies a key it was given, and wrongly affirms about 11 in 1000.
 func TestFilterRates(t *testing.T) {
 	const n = 100_000
 	f := make(filter, filterBlocks(n))
@@ -92,14 +92,14 @@ func TestFilterRates(t *testing.T) {
 	}
 	wrong := 0
 	for i := range uint64(n) {
-		if h := hashOf(i); !f.has(h.Hi, h.Lo) {
+		if h := hashOf(i); f.admits(h.Hi, h.Lo) == 0 {
 			t.Fatalf("key %d denied", i)
 		}
-		if h := hashOf(n + i); f.has(h.Hi, h.Lo) {
+		if h := hashOf(n + i); f.admits(h.Hi, h.Lo) == 1 {
 			wrong++
 		}
 	}
-	if wrong > n/100 {
+	if wrong > n/60 {
 		t.Fatalf("%d of %d absent keys pass the filter", wrong, n)
 	}
 }

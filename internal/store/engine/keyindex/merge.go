@@ -2,23 +2,26 @@ package keyindex
 
 import (
 	"errors"
-	"math"
 	"slices"
 	"time"
 )
 
-// fanIn runs of one tier and range are merged into the next tier. Four means three
-// merges per key at 64 million keys and six runs to probe; two would double the
-// first, eight the second.
-const fanIn = 4
+const (
+	// fanIn runs of one tier and range are merged into runs of a higher one. Sixteen
+	// means one merge per key up to 256 million keys. It also means up to thirty runs
+	// in a partition there, which only keys that the sketch admits have to ask.
+	fanIn = 16
+	// tierStep: tier t is 4^t tables over 1/4^t of the key space, and sixteen is 4^2.
+	tierStep = 2
+)
 
 func (x *Index) mergeLoop() {
 	var delay time.Duration
 	for {
 		// An error closing a file that was only read says nothing about its data.
 		_ = x.reap()
-		inputs := x.nextMerge()
-		if inputs == nil {
+		work := x.nextWork()
+		if work == nil {
 			select {
 			case <-x.stop:
 				return
@@ -27,8 +30,8 @@ func (x *Index) mergeLoop() {
 			continue
 		}
 		x.begin(&x.merging)
-		err := x.merge(inputs)
-		x.noteMerge(err)
+		err := work()
+		x.haltAtDamage(err)
 		x.end(&x.merging, err)
 		if err == nil {
 			delay = 0
@@ -40,12 +43,10 @@ func (x *Index) mergeLoop() {
 	}
 }
 
-// noteMerge halts merging at damage: trying again would only read it again.
-func (x *Index) noteMerge(err error) {
+// haltAtDamage ends the work of mergeLoop at damage: trying again would only read it
+// again.
+func (x *Index) haltAtDamage(err error) {
 	x.mu.Lock()
-	if err == nil {
-		x.stats.MergesDone++
-	}
 	fatal := isDamage(err) && !x.halted
 	x.halted = x.halted || fatal
 	x.mu.Unlock()
@@ -54,17 +55,25 @@ func (x *Index) noteMerge(err error) {
 	}
 }
 
-func (x *Index) nextMerge() []*run {
+// nextWork prefers sketches: they are made in milliseconds, and without one every key
+// of a partition asks every run.
+func (x *Index) nextWork() func() error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.closed || x.halted {
 		return nil
 	}
-	return x.mergeable()
+	if p, due := x.sketchDue(); due {
+		return func() error { return x.resketch(p) }
+	}
+	if inputs := x.mergeable(); inputs != nil {
+		return func() error { return x.merge(inputs) }
+	}
+	return nil
 }
 
-// mergeable picks the four oldest runs of the lowest tier that has four over the same
-// range. Low tiers first: they are small, and every probe meets them. x.mu is held.
+// mergeable picks the sixteen oldest runs of the lowest tier that has sixteen over the
+// same range. Low tiers first: they cover more partitions. x.mu is held.
 func (x *Index) mergeable() []*run {
 	type group struct{ tier, lo uint32 }
 	groups := make(map[group][]*run)
@@ -92,10 +101,10 @@ func (x *Index) mergeable() []*run {
 	return best[:fanIn]
 }
 
-// merge rewrites the inputs, which share tier and range, as runs of the next tier
-// over quarters of the range.
+// merge rewrites the inputs, which share tier and range, as runs of a higher tier over
+// sixteenths of the range.
 func (x *Index) merge(inputs []*run) error {
-	outputs, err := x.mergeQuarters(inputs)
+	outputs, err := x.rewrite(inputs)
 	if err != nil {
 		for _, r := range outputs {
 			err = errors.Join(err, r.file.Close())
@@ -103,12 +112,13 @@ func (x *Index) merge(inputs []*run) error {
 		}
 		return err
 	}
-	return x.commit(outputs, inputs, nil)
+	return x.commit(change{added: outputs, removed: inputs})
 }
 
-func (x *Index) mergeQuarters(inputs []*run) ([]*run, error) {
+func (x *Index) rewrite(inputs []*run) ([]*run, error) {
 	first := inputs[0]
-	m, err := newMerger(inputs)
+	begin, _ := x.rangeOf(first.Lo, first.Width)
+	m, err := newMerger(inputs, begin, x.pshift)
 	if err != nil {
 		return nil, err
 	}
@@ -124,18 +134,58 @@ func (x *Index) mergeQuarters(inputs []*run) ([]*run, error) {
 		if keys == 0 || !m.has(last) {
 			continue
 		}
-		w, err := x.newWriter(first.Tier+1, lo, width, keys)
+		w, err := x.newWriter(first.Tier+tierStep, lo, width, keys)
 		if err != nil {
 			return outputs, err
 		}
-		r, err := x.finishRun(w, m.copyTo(w, last))
+		r, err := x.finishRun(w, copyUpTo(last, m, w, inputs))
 		if err != nil {
 			return outputs, err
 		}
 		r.flushed = newest
 		outputs = append(outputs, r)
 	}
-	return outputs, m.complete()
+	if len(m.cursors) > 0 {
+		return outputs, outsideItsRange(m.cursors[0])
+	}
+	return outputs, nil
+}
+
+// copyUpTo writes all entries that the merger has up to a Hi.
+func copyUpTo(last uint64, m *merger, w *runWriter, inputs []*run) error {
+	for {
+		piece, err := m.next(last)
+		if err != nil || len(piece) == 0 {
+			return err
+		}
+		if err := w.append(piece); err != nil {
+			if errors.Is(err, errOrder) {
+				return inTwoRuns(piece, inputs)
+			}
+			return err
+		}
+	}
+}
+
+// inTwoRuns names the run that holds a key of the piece once more.
+func inTwoRuns(piece []Entry, inputs []*run) error {
+	damage := &Damage{File: inputs[0].name, Reason: "key in two runs", Err: errOrder}
+	for i := 1; i < len(piece); i++ {
+		h := piece[i].Hash
+		if piece[i-1].Hash.less(h) {
+			continue
+		}
+		for _, r := range inputs {
+			found, err := r.find(h)
+			if err != nil {
+				return err
+			}
+			if found.OK {
+				damage.File, damage.Offset = r.name, int64(max(r.firstFenceNotBelow(h.Hi), 1)-1)*blockBytes
+			}
+		}
+	}
+	return damage
 }
 
 // rangeOf is the first and the last Hi of partitions [lo, lo+width). The end of the
@@ -149,84 +199,8 @@ func (x *Index) rangeOf(lo, width uint32) (from, last uint64) {
 func keysBetween(inputs []*run, from, last uint64) int64 {
 	var n int64
 	for _, r := range inputs {
-		begin := max(r.firstFenceNotBelow(from), 1) - 1
-		end := len(r.fence)
-		if last < math.MaxUint64 {
-			end = r.firstFenceNotBelow(last + 1)
-		}
+		begin, end := r.blocksBetween(from, last)
 		n += min(int64(end-begin)*blockKeys, int64(r.Count))
 	}
 	return n
-}
-
-// merger yields the entries of several runs in ascending order. Four heads are
-// cheaper to scan than to keep in a heap.
-type merger struct {
-	heads   []*cursor
-	want    uint64
-	written uint64
-}
-
-func newMerger(inputs []*run) (*merger, error) {
-	m := &merger{}
-	for _, r := range inputs {
-		c := newCursor(r)
-		if _, err := c.advance(); err != nil {
-			return nil, err
-		}
-		m.heads = append(m.heads, c)
-		m.want += r.Count
-	}
-	return m, nil
-}
-
-func (m *merger) least() *cursor {
-	least := m.heads[0]
-	for _, c := range m.heads[1:] {
-		if c.hash.less(least.hash) {
-			least = c
-		}
-	}
-	return least
-}
-
-func (m *merger) has(last uint64) bool {
-	return len(m.heads) > 0 && m.least().hash.Hi <= last
-}
-
-// copyTo writes all entries up to last.
-func (m *merger) copyTo(w *runWriter, last uint64) error {
-	for len(m.heads) > 0 {
-		c := m.least()
-		if c.hash.Hi > last {
-			return nil
-		}
-		s := w.slot(c.hash)
-		if s == nil {
-			if errors.Is(w.err, errOrder) {
-				return &Damage{File: c.r.name, Offset: c.offset(), Reason: "key out of order or in two runs", Err: w.err}
-			}
-			return w.err
-		}
-		copy(s, c.rec)
-		m.written++
-		more, err := c.advance()
-		if err != nil {
-			return err
-		}
-		if !more {
-			m.heads = slices.DeleteFunc(m.heads, func(o *cursor) bool { return o == c })
-		}
-	}
-	return nil
-}
-
-// complete checks that what went in came out: a key outside its run's range would
-// be left over.
-func (m *merger) complete() error {
-	if len(m.heads) == 0 && m.written == m.want {
-		return nil
-	}
-	c := m.heads[0]
-	return &Damage{File: c.r.name, Offset: c.offset(), Reason: "key outside the range of its run"}
 }

@@ -103,9 +103,9 @@ func (m *machine) insert(t *rapid.T) {
 		m.x.Insert(e)
 		m.known[h] = e
 		m.journal = append(m.journal, e)
-	}
-	if m.x.Full() {
-		m.x.Freeze(markOf(len(m.journal)))
+		if m.x.Full() {
+			m.x.Freeze(markOf(len(m.journal)))
+		}
 	}
 }
 

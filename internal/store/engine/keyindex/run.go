@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"math"
 	"os"
 	"sync"
 
@@ -262,6 +263,15 @@ func (r *run) firstFenceNotBelow(hi uint64) int {
 	return lo
 }
 
+// blocksBetween are the blocks [begin, end) that may hold keys from one Hi to another.
+func (r *run) blocksBetween(from, last uint64) (begin, end uint64) {
+	begin, end = uint64(max(r.firstFenceNotBelow(from), 1)-1), r.blocks()
+	if last < math.MaxUint64 {
+		end = uint64(r.firstFenceNotBelow(last + 1))
+	}
+	return begin, max(begin, end)
+}
+
 func (r *run) keysIn(block uint64) int {
 	return int(min(blockKeys, r.Count-block*blockKeys))
 }
@@ -298,6 +308,8 @@ func searchBlock(buf *[blockBytes]byte, n int, h Hash) (Found, bool) {
 	return Found{Seq: e.Seq, Check: e.Check, OK: true}, e.Hash == h
 }
 
+func entryHi(b []byte) uint64 { return binary.LittleEndian.Uint64(b) }
+
 func entryHash(b []byte) Hash {
 	return Hash{Hi: binary.LittleEndian.Uint64(b), Lo: binary.LittleEndian.Uint64(b[8:])}
 }
@@ -310,7 +322,7 @@ func decodeEntry(b []byte) Entry {
 	}
 }
 
-func encodeEntry(b []byte, e Entry) {
+func encodeEntry(b []byte, e *Entry) {
 	binary.LittleEndian.PutUint64(b, e.Hash.Hi)
 	binary.LittleEndian.PutUint64(b[8:], e.Hash.Lo)
 	binary.LittleEndian.PutUint32(b[16:], e.Check)

@@ -10,9 +10,11 @@ import (
 )
 
 const (
-	// writeBlocks is how many blocks go to the file in one write, and come from it
-	// in one read of a merge: 128 KiB, past which bigger calls gain nothing.
-	writeBlocks = 32
+	// writeBlocks is how many blocks go to the file in one write.
+	writeBlocks = 64
+	// readBlocks is how many come from it in one read of a merge, which has sixteen
+	// such buffers: 128 KiB, past which bigger calls gain nothing.
+	readBlocks = 32
 	// pushBytes is how much is written before the file system is asked to start
 	// writing it back, so that the sync at the end, which the journal's own syncs may
 	// have to wait behind, finds little left to do.
@@ -60,6 +62,19 @@ func newRunWriter(fs vfs.FS, name string, ft footer, keys int64, stop <-chan str
 	}
 	w.Count = 0
 	return w, nil
+}
+
+// append adds entries. errOrder says that they are not in ascending order, or not
+// above those before.
+func (w *runWriter) append(entries []Entry) error {
+	for i := range entries {
+		s := w.slot(entries[i].Hash)
+		if s == nil {
+			return w.err
+		}
+		encodeEntry(s, &entries[i])
+	}
+	return nil
 }
 
 // slot returns the bytes for the entry of hash h, to be filled before the next call,

@@ -7,7 +7,7 @@ type Stats struct {
 	Layers       int   // runs that a probe meets at most
 	Frozen       int   // tables not yet flushed
 	DiskBytes    int64
-	FilterMemory int64 // filters and fences
+	FilterMemory int64 // sketches, filters and fences
 	TableMemory  int64 // memory tables other than the active one
 
 	Flushes       int64
@@ -15,10 +15,11 @@ type Stats struct {
 	MergesRunning int
 	MergesDone    int64
 	BytesMerged   int64 // written by merges
+	SketchesMade  int64
 
 	FlushError error // of the last flush, nil if it succeeded
-	MergeError error // of the last merge, nil if it succeeded
-	Halted     bool  // a merge met damage: no more merges until rebuilt
+	MergeError error // of the last merge or sketch, nil if it succeeded
+	Halted     bool  // a merge or sketch met damage: no more of both until rebuilt
 	Doomed     int   // files that could not be removed yet
 }
 
@@ -32,6 +33,9 @@ func (x *Index) Stats() Stats {
 		s.Entries += int64(r.Count)
 		s.DiskBytes += r.size
 		s.FilterMemory += r.memory()
+	}
+	for _, k := range x.view.sketches {
+		s.FilterMemory += int64(len(k)) * 8
 	}
 	for _, t := range x.frozen {
 		s.Entries += int64(len(t.entries))

@@ -7,7 +7,7 @@ import (
 
 // Verify reads the whole index again and checks what can be checked without the
 // journal: every CRC, the order of every run, that each key is in its range, behind
-// its fence and in its filter, and that the manifest on disk is the one in use. It
+// its fence, in its filter and in the sketch, and that the manifest on disk is the one in use. It
 // may run beside everything else; progress, if not nil, is told bytes.
 func (x *Index) Verify(progress func(done, total int64)) error {
 	if err := x.verifyManifest(); err != nil {
@@ -23,7 +23,7 @@ func (x *Index) Verify(progress func(done, total int64)) error {
 		total += r.size
 	}
 	for _, r := range v.runs {
-		if err := x.verifyRun(r); err != nil {
+		if err := x.verifyRun(v, r); err != nil {
 			return err
 		}
 		done += r.size
@@ -52,7 +52,7 @@ func (x *Index) verifyManifest() error {
 	return nil
 }
 
-func (x *Index) verifyRun(r *run) error {
+func (x *Index) verifyRun(v *view, r *run) error {
 	// What was read at Open may have rotted since.
 	again, err := openRun(x.opts.FS, r.name, r.runMeta, r.StoreID, r.Partitions)
 	if err != nil {
@@ -65,7 +65,7 @@ func (x *Index) verifyRun(r *run) error {
 	c := newCursor(again)
 	var last Hash
 	for i := uint64(0); ; i++ {
-		more, err := c.advance()
+		more, err := c.more()
 		if err != nil {
 			return err
 		}
@@ -75,25 +75,28 @@ func (x *Index) verifyRun(r *run) error {
 			}
 			return nil
 		}
-		if err := verifyEntry(c, i, last, x.pshift); err != nil {
+		if err := verifyEntry(c, i, last, v); err != nil {
 			return err
 		}
-		last = c.hash
+		last = entryHash(c.rest)
+		c.rest = c.rest[entryBytes:]
 	}
 }
 
-func verifyEntry(c *cursor, i uint64, last Hash, pshift uint) error {
-	r, h := c.r, c.hash
+func verifyEntry(c *cursor, i uint64, last Hash, v *view) error {
+	r, h := c.r, entryHash(c.rest)
 	var reason string
-	switch p := uint32(h.Hi >> pshift); {
+	switch p := uint32(h.Hi >> v.pshift); {
 	case i > 0 && !last.less(h):
 		reason = "key out of order"
 	case p < r.Lo || p >= r.Lo+r.Width:
 		reason = "key outside the range of its run"
 	case i%blockKeys == 0 && r.fence[i/blockKeys] != h.Hi:
 		reason = "fence does not match its block"
-	case !r.filt.has(h.Hi<<r.shift, h.Lo):
+	case r.filt.admits(h.Hi<<r.shift, h.Lo) == 0:
 		reason = "key is not in its filter"
+	case !v.mayHold(h.Hi):
+		reason = "key is not in the sketch"
 	default:
 		return nil
 	}

@@ -33,6 +33,7 @@ const (
 	counterStarted
 	counterSealed
 	counterAdjusted
+	counterAlerted
 )
 
 // SetCounter writes a counter that AppendCounter encoded.
@@ -55,12 +56,18 @@ func AppendCounter(b []byte, c *Counter) []byte {
 	if c.Adjusted {
 		flags |= counterAdjusted
 	}
+	if c.Alerted != 0 {
+		flags |= counterAlerted
+	}
 	b = append(b, flags)
 	b = binary.AppendUvarint(b, c.Section)
 	b = binary.AppendVarint(b, int64(c.Watermark))
 	b = binary.AppendUvarint(b, uint64(c.Generation))
 	b = amount.AppendBinary(b, c.Manual)
 	b = amount.AppendBinary(b, c.SealedAt)
+	if c.Alerted != 0 {
+		b = binary.AppendUvarint(b, uint64(c.Alerted))
+	}
 	b = appendFold(b, &c.OnTime)
 	if c.Late != nil {
 		b = appendFold(b, c.Late)
@@ -89,6 +96,9 @@ func readCounter(v []byte) (Counter, error) {
 	c.Started, c.Sealed, c.Adjusted = flags&counterStarted != 0, flags&counterSealed != 0, flags&counterAdjusted != 0
 	c.Watermark, c.Generation = calendar.Micros(r.Varint()), uint32(r.Uvarint())
 	c.Manual, c.SealedAt = r.Amount(), r.Amount()
+	if flags&counterAlerted != 0 {
+		c.Alerted = uint16(r.Uvarint())
+	}
 	c.OnTime = r.fold()
 	if flags&counterLate != 0 {
 		late := r.fold()

@@ -25,14 +25,19 @@ const (
 	kindCorrection = 'y' // target key, seq of the correcting row →
 	kindReverted   = 'r' // seq of a manual adjustment → seq of its opposite
 	kindMember     = 'u' // counter, generation, member → on time, at all
+	kindTally      = 't' // month, meter → what all customers used
 )
 
 // Entity classes: one entry for the tenant, one for each of the others.
 const (
-	ClassTenant = 'T'
-	ClassKey    = 'K'
-	ClassMeter  = 'M'
-	ClassPeriod = 'P'
+	ClassTenant  = 'T'
+	ClassKey     = 'K'
+	ClassMeter   = 'M'
+	ClassPeriod  = 'P'
+	ClassFloor   = 'F'
+	ClassArchive = 'A'
+	ClassPlan    = 'L'
+	ClassAssign  = 'C' // the plan of a customer, or of the tenant under the empty name
 )
 
 func key(kind byte, tenant uint32) []byte {

@@ -38,38 +38,45 @@ CREATE TABLE tenants (
 );
 
 -- Where each tenant's ledger stands. Every commit locks its tenant's row here first.
+-- This table and the next check the tenant alone, no other values: the server prepares each check anew for every statement, which a commit of one
+-- event would feel.
 CREATE TABLE heads (
     tenant_id      text COLLATE "C" NOT NULL PRIMARY KEY CHECK (tenant_id <> ''),
-    seq            bigint NOT NULL CHECK (seq >= 0),
-    chain          bytea NOT NULL CHECK (length(chain) = 32),
+    seq            bigint NOT NULL,
+    chain          bytea NOT NULL,
     clock          timestamptz NOT NULL,
-    config_version bigint NOT NULL CHECK (config_version >= 0)
+    config_version bigint NOT NULL
 ) WITH (fillfactor = 10);
 
 -- One row for each commit: which rows it added, when, and the chain over them. The token is the commit's own random number: a
 -- node that lost its connection during the commit finds out by it whether the commit happened.
 CREATE TABLE sections (
     tenant_id text COLLATE "C" NOT NULL CHECK (tenant_id <> ''),
-    first_seq bigint NOT NULL CHECK (first_seq > 0),
-    row_count integer NOT NULL CHECK (row_count > 0),
+    first_seq bigint NOT NULL,
+    row_count integer NOT NULL,
     at        timestamptz NOT NULL,
-    chain     bytea NOT NULL CHECK (length(chain) = 32),
-    token     bytea NOT NULL CHECK (length(token) = 16),
+    chain     bytea NOT NULL,
+    token     bytea NOT NULL,
     PRIMARY KEY (tenant_id, first_seq)
 );
 
 -- The usage events, corrections among them. The key is the name space (c: the client's id, d: derived) and the name.
 -- meter is empty for an event that a type fed to several meters. outcomes is null for the plain row: one meter, on time, value =
 -- quantity; else it is a JSON array with an object for each meter. properties is a JSON object.
+-- prev is the row that the same counter folded before this one, null for its first; where there are outcomes each has its own. So
+-- the rows of a counter are a chain that begins at its tail, which costs nothing to keep; an index by customer would be half of
+-- the price of a row.
+-- Columns of fixed length stand first: they need no padding there.
 CREATE TABLE usage_events (
-    tenant_id  text COLLATE "C" NOT NULL,
-    key        text COLLATE "C" NOT NULL CHECK (key > 'c' AND key < 'e'),
     seq        bigint NOT NULL CHECK (seq > 0),
     at         timestamptz NOT NULL,
     time       timestamptz NOT NULL,
-    quantity   numeric(38, 12) NOT NULL,
+    prev       bigint,
     given      smallint NOT NULL,
     adjusted   boolean NOT NULL,
+    tenant_id  text COLLATE "C" NOT NULL,
+    key        text COLLATE "C" NOT NULL CHECK (key > 'c' AND key < 'e'),
+    quantity   numeric(38, 12) NOT NULL,
     meter      text COLLATE "C" NOT NULL,
     customer   text COLLATE "C" NOT NULL,
     event_type text COLLATE "C",
@@ -83,10 +90,9 @@ CREATE TABLE usage_events (
     CHECK (quantity >= 0 OR corrects IS NOT NULL),
     CHECK ((corrects IS NULL) = (reason IS NULL))
 );
--- These hold every row. Their conditions keep the planner from using them for anything but the statements that repeat them: while
+-- It holds every row. Its condition keeps the planner from using it for anything but the statements that repeat it: while
 -- it knows nothing of a table, any index that begins with the tenant looks as good to it as the primary key.
 CREATE UNIQUE INDEX usage_events_seq ON usage_events (tenant_id, seq) WHERE seq > 0;
-CREATE INDEX usage_events_slice ON usage_events (tenant_id, meter, customer, time) WHERE seq > 0;
 CREATE INDEX usage_events_corrects ON usage_events (tenant_id, corrects, seq) WHERE corrects IS NOT NULL;
 
 -- Every other row of the ledger: the audit event, and the entity as it is from then on.
@@ -105,11 +111,19 @@ CREATE TABLE changes (
     PRIMARY KEY (tenant_id, seq)
 );
 CREATE INDEX changes_reverts ON changes (tenant_id, reverts) WHERE reverts IS NOT NULL;
+-- The audit log's filters. Two that are both common and never together would take long to intersect, so they have an index as a pair.
+CREATE INDEX changes_at ON changes (tenant_id, at, seq);
+CREATE INDEX changes_entity_id ON changes (tenant_id, entity_id, seq);
+CREATE INDEX changes_entity_type ON changes (tenant_id, entity_type, seq);
+CREATE INDEX changes_entity_source ON changes (tenant_id, entity_type, source, seq);
+CREATE INDEX changes_type ON changes (tenant_id, type, seq);
+CREATE INDEX changes_type_source ON changes (tenant_id, type, source, seq);
+CREATE INDEX changes_source ON changes (tenant_id, source, seq);
 
--- The latest state of each API key, meter and closed period; a row of changes has the same.
+-- The latest state of each API key, meter, plan, closed period, archived month, and the floor; a row of changes has the same.
 CREATE TABLE entities (
     tenant_id text COLLATE "C" NOT NULL CHECK (tenant_id <> ''),
-    kind      text COLLATE "C" NOT NULL CHECK (kind IN ('api_key', 'meter', 'period')),
+    kind      text COLLATE "C" NOT NULL CHECK (kind IN ('api_key', 'meter', 'period', 'plan', 'floor', 'archive')),
     name      text COLLATE "C" NOT NULL,
     seq       bigint NOT NULL CHECK (seq > 0),
     at        timestamptz NOT NULL,
@@ -118,7 +132,7 @@ CREATE TABLE entities (
     PRIMARY KEY (tenant_id, kind, name)
 );
 
--- The counters: the fold of the on-time rows, and that of all rows once it differs.
+-- The counters: the fold of the on-time rows, and that of all rows once it differs. tail is the last row that was folded.
 CREATE TABLE counters (
     tenant_id    text COLLATE "C" NOT NULL CHECK (tenant_id <> ''),
     month        date NOT NULL,
@@ -126,6 +140,7 @@ CREATE TABLE counters (
     customer     text COLLATE "C" NOT NULL,
     watermark    timestamptz,
     generation   integer NOT NULL,
+    tail         bigint,
     manual       numeric(38, 12),
     sealed       numeric(38, 12),
     count        bigint NOT NULL,
@@ -148,6 +163,7 @@ CREATE TABLE counters (
     all_last_time timestamptz,
     all_last_key  text COLLATE "C",
     all_members   bigint,
+    alerted       smallint,
     PRIMARY KEY (tenant_id, month, meter, customer)
 ) WITH (fillfactor = 50);
 
@@ -163,6 +179,36 @@ CREATE TABLE members (
     PRIMARY KEY (tenant_id, month, meter, customer, member, generation)
 );
 
+-- Where the answers to requests are kept, by their Idempotency-Key: the row of changes that holds the answer. What has expired leaves
+-- this table, not the ledger.
+CREATE TABLE request_keys (
+    tenant_id  text COLLATE "C" NOT NULL CHECK (tenant_id <> ''),
+    key        text COLLATE "C" NOT NULL CHECK (key <> ''),
+    seq        bigint NOT NULL CHECK (seq > 0),
+    expires_at timestamptz NOT NULL,
+    PRIMARY KEY (tenant_id, key)
+);
+CREATE INDEX request_keys_expiry ON request_keys (tenant_id, expires_at);
+
+-- What all customers used of a meter in a month, which quotas are judged by. alerted is the highest threshold, in percent, that was
+-- told of; a counter has its customer's own.
+CREATE TABLE tallies (
+    tenant_id text COLLATE "C" NOT NULL CHECK (tenant_id <> ''),
+    month     date NOT NULL,
+    meter     text COLLATE "C" NOT NULL,
+    used      numeric(38, 12) NOT NULL,
+    alerted   smallint NOT NULL,
+    PRIMARY KEY (tenant_id, month, meter)
+) WITH (fillfactor = 10);
+
+-- The plan of each customer that was ever given one, and the tenant's own under the empty name; an empty plan is none.
+CREATE TABLE assignments (
+    tenant_id text COLLATE "C" NOT NULL CHECK (tenant_id <> ''),
+    customer  text COLLATE "C" NOT NULL,
+    plan      text COLLATE "C" NOT NULL,
+    PRIMARY KEY (tenant_id, customer)
+);
+
 -- Walls: whoever reads or writes, also the owner, sees the rows of the tenant that the transaction named, and none when it
 -- named none. The subselect makes it one evaluation for a statement instead of one for a row.
 -- +goose StatementBegin
@@ -171,13 +217,13 @@ DECLARE
     name text;
     mine text := 'tenant_id = (SELECT current_setting(''tallystick.tenant'', true))';
 BEGIN
-    FOREACH name IN ARRAY ARRAY['tenants', 'heads', 'sections', 'usage_events', 'changes', 'entities', 'counters', 'members'] LOOP
+    FOREACH name IN ARRAY ARRAY['tenants', 'heads', 'sections', 'usage_events', 'changes', 'entities', 'counters', 'members', 'tallies', 'assignments', 'request_keys'] LOOP
         EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', name);
         EXECUTE format('ALTER TABLE %I FORCE ROW LEVEL SECURITY', name);
         EXECUTE format('CREATE POLICY tenant_wall ON %I AS PERMISSIVE FOR ALL TO tallystick_serve USING (%s) WITH CHECK (%s)', name, mine, mine);
         EXECUTE format('GRANT SELECT, INSERT ON %I TO tallystick_serve', name);
     END LOOP;
-    FOREACH name IN ARRAY ARRAY['tenants', 'heads', 'entities', 'counters', 'members'] LOOP
+    FOREACH name IN ARRAY ARRAY['tenants', 'heads', 'entities', 'counters', 'members', 'tallies', 'assignments', 'request_keys'] LOOP
         EXECUTE format('GRANT UPDATE ON %I TO tallystick_serve', name);
     END LOOP;
     EXECUTE format('GRANT USAGE ON SCHEMA %I TO tallystick_serve, tallystick_directory, tallystick_prune', current_schema());

@@ -1,0 +1,59 @@
+package app
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/tallystick/tallystick/client"
+)
+
+// The public client reads what the server says of usage, quotas and changes.
+func TestTheClientReadsReports(t *testing.T) {
+	leaves(t)
+	ctx := context.Background()
+	s := mustStart(t, testSettings(t))
+	defer mustStop(t, s)
+	made, err := connect(t, s, testRootKey).CreateTenant(ctx, client.NewTenant{ID: "acme"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	acme := connect(t, s, made.APIKey)
+	if _, err := acme.CreateMeter(ctx, client.Meter{Slug: "calls", Aggregation: "sum"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := acme.PutPlan(ctx, client.Plan{Name: "free", Quotas: []client.Quota{{Meter: "calls", Limit: "10", Soft: true}}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, customer := range []string{"", "ann"} {
+		if err := acme.AssignPlan(ctx, customer, "free"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	at := time.Now().Add(-time.Minute).UTC()
+	answer, err := acme.SendEvent(ctx, &client.Event{ID: "e", Meter: "calls", Customer: "ann", Time: at, Quantity: "12"})
+	if err != nil || answer.Status != client.Overage {
+		t.Fatalf("%+v, %v", answer, err)
+	}
+	usage, err := acme.Usage(ctx, client.UsageQuery{Meter: "calls", From: at.Add(-time.Hour), To: at.Add(time.Hour), GroupBy: []string{"customer"}})
+	if err != nil || len(usage.Items) != 1 || usage.Items[0].Value != "12" || usage.Items[0].Group["customer"] != "ann" {
+		t.Errorf("usage %+v, %v", usage, err)
+	}
+	quotas, err := acme.Quotas(ctx, client.CounterFilter{Meter: "calls", Customer: "ann"})
+	if err != nil || len(quotas.Items) != 1 || quotas.Items[0].Used != "12" || quotas.Items[0].State != "over" {
+		t.Errorf("quotas %+v, %v", quotas, err)
+	}
+	var told []string
+	for e, err := range acme.AllAuditEvents(ctx, client.AuditFilter{EntityType: "quota", Paging: client.Paging{Limit: 1}}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		told = append(told, e.EventType)
+	}
+	if len(told) != 4 { // 80 and 100 percent, of the customer and of the tenant
+		t.Errorf("told of %q", told)
+	}
+	if err := acme.AssignPlan(ctx, "ann", ""); err != nil {
+		t.Error(err)
+	}
+}

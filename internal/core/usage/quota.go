@@ -1,0 +1,161 @@
+package usage
+
+import (
+	"time"
+
+	"github.com/tallystick/tallystick/internal/core/amount"
+	"github.com/tallystick/tallystick/internal/core/calendar"
+	"github.com/tallystick/tallystick/internal/core/meter"
+	"github.com/tallystick/tallystick/internal/core/problem"
+	"github.com/tallystick/tallystick/internal/core/quota"
+)
+
+// Tally is what all customers of a tenant have used of one meter in one month: every kept row, adjusted ones too, corrections given
+// back. It is kept whether a plan limits the meter or not, so that a plan holds from the moment it is put in force. What one
+// customer has used is its counter's fold of all rows.
+type Tally struct {
+	Used    amount.Amount
+	Alerted uint16 // the highest threshold, in percent, of the tenant's own quota that was told of
+}
+
+// AddsUp reports whether what customers use of a meter can be added up, and therefore limited.
+func AddsUp(a meter.Aggregation) bool { return a == meter.Sum || a == meter.Count }
+
+// adds is what an outcome adds to what is used.
+func adds(a meter.Aggregation, o *Outcome) amount.Amount {
+	if a == meter.Count {
+		return amount.One
+	}
+	return o.Value
+}
+
+// ration reads the meter's tally and asks the tenant's limit, then the customer's.
+func (t *touch) ration(st State, m *meter.Meter, o *Outcome, id CounterID, now calendar.Micros) *problem.Error {
+	var err error
+	if t.tally, err = st.Tally(id.Meter, id.Month); err != nil {
+		return unreadable(err)
+	}
+	add := adds(m.Aggregation, o)
+	for _, who := range [...]string{"", id.Customer} {
+		l, err := st.Limit(m.Slug, who)
+		if err != nil {
+			return unreadable(err)
+		}
+		if l == nil {
+			continue
+		}
+		used := t.tally.Used
+		if who != "" {
+			used = t.counter.All().Value(m.Aggregation)
+		}
+		switch l.Judge(used, add) {
+		case quota.Refused:
+			return exceeded(l, m, who, used, add, id.Month, now)
+		case quota.Over:
+			o.Overage = true
+		}
+	}
+	var fits bool
+	if t.used, fits = t.tally.Used.Add(add); !fits {
+		return tallyFull(m, id.Month)
+	}
+	return nil
+}
+
+// exceeded refuses a fact that does not fit what a plan allows of its own month.
+func exceeded(l *quota.Limit, m *meter.Meter, customer string, used, add amount.Amount, month calendar.Month, now calendar.Micros) *problem.Error {
+	whose := "the tenant"
+	if customer != "" {
+		whose = "this customer"
+	}
+	resets := month.End()
+	wait := max(time.Second, resets.Time().Sub(now.Time()))
+	return problem.New(problem.QuotaExceeded, "plan %s allows %s of meter %s in %s for %s: %s is used and this adds %s; it resets at %s",
+		l.Plan, l.Refuses(), m.Slug, month, whose, used, add, resets).Resets(resets.Time(), wait)
+}
+
+func tallyFull(m *meter.Meter, month calendar.Month) *problem.Error {
+	return problem.New(problem.Overflow, "the use of meter %s by all customers in %s cannot be more than 10^26", m.Slug, month)
+}
+
+// tallyFits refuses a correction that would add more than the tally can hold.
+func tallyFits(st State, m *meter.Meter, month calendar.Month, change amount.Amount) *problem.Error {
+	if !AddsUp(m.Aggregation) {
+		return nil
+	}
+	t, err := st.Tally(m.Number, month)
+	if err != nil {
+		return unreadable(err)
+	}
+	if _, fits := t.Used.Add(change); !fits {
+		return tallyFull(m, month)
+	}
+	return nil
+}
+
+// Alerts appends the thresholds that are due after a kept fact, until there are most of them. A threshold is due when what is used has
+// reached it and neither it nor a higher one was told of in this period. The store keeps a row for each, which raises the mark. A
+// correction makes nothing due: what it may have reached is told of with the next fact, whose customer is known before it is judged.
+func Alerts(st State, row *Row, most int, into []quota.Alert) ([]quota.Alert, error) {
+	if row.IsCorrection() {
+		return into, nil
+	}
+	month := row.Month()
+	for i := range row.Outcomes {
+		m := st.Meter(row.Outcomes[i].Meter)
+		if !AddsUp(m.Aggregation) {
+			continue
+		}
+		for _, who := range [...]string{"", row.Customer} {
+			l, err := st.Limit(m.Slug, who)
+			if err != nil {
+				return into, err
+			}
+			if l == nil {
+				continue
+			}
+			used, told, err := standing(st, m, CounterID{m.Number, who, month})
+			if err != nil {
+				return into, err
+			}
+			var few [quota.MaxThresholds]uint16
+			for _, percent := range l.Due(used, told, few[:0]) {
+				if len(into) >= most {
+					return into, nil
+				}
+				into = append(into, quota.Alert{Meter: m.Number, Slug: m.Slug, Customer: who, Month: month, Threshold: percent, Plan: l.Plan, Limit: l.Limit, Used: used})
+			}
+		}
+	}
+	return into, nil
+}
+
+// standing is what is used and which threshold was told of; an empty customer asks for the tenant's.
+func standing(st State, m *meter.Meter, id CounterID) (used amount.Amount, told uint16, err error) {
+	if id.Customer == "" {
+		t, err := st.Tally(m.Number, id.Month)
+		if err != nil {
+			return used, 0, err
+		}
+		return t.Used, t.Alerted, nil
+	}
+	c, err := st.Counter(id)
+	if err != nil {
+		return used, 0, err
+	}
+	return c.All().Value(m.Aggregation), c.Alerted, nil
+}
+
+// Told raises the mark of a threshold that a row told of.
+func (t *Tally) Told(percent uint16) { t.Alerted = max(t.Alerted, percent) }
+
+// Told raises the mark of a threshold that a row told of.
+func (c *Counter) Told(percent uint16) { c.Alerted = max(c.Alerted, percent) }
+
+// CheckCustomer judges a customer's name where nothing else of an event is given.
+func CheckCustomer(name string) *problem.Error {
+	if name == "" || len(name) > MaxName || !cleanString(name) {
+		return problem.At("customer", "1 to %d bytes of UTF-8 without NUL", MaxName)
+	}
+	return nil
+}

@@ -1,0 +1,486 @@
+package httpapi
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tallystick/tallystick/internal/core/tenant"
+	"github.com/tallystick/tallystick/internal/core/usage"
+	"github.com/tallystick/tallystick/internal/service/gate"
+	"github.com/tallystick/tallystick/internal/store"
+)
+
+// ingesting is a store that knows one key, keeps the ids that it was given, and waits before it answers, if it is told to.
+type ingesting struct {
+	agreeable
+	mu      sync.Mutex // guards all below
+	ids     []string
+	revoked bool
+	cause   any // panicked with
+	begun   chan struct{}
+	release chan struct{}
+}
+
+func (s *ingesting) Access(ctx context.Context, id, keyID string) (tenant.Tenant, tenant.APIKey, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t, k, err := s.agreeable.Access(ctx, id, keyID)
+	if s.revoked {
+		k.RevokedAt = 1
+	}
+	return t, k, err
+}
+
+func (s *ingesting) Record(ctx context.Context, b store.Batch) ([]usage.Verdict, error) {
+	s.mu.Lock()
+	for i := range b.Events {
+		s.ids = append(s.ids, strings.Clone(b.Events[i].ID))
+	}
+	cause, begun, release := s.cause, s.begun, s.release
+	s.mu.Unlock()
+	if cause != nil {
+		panic(cause)
+	}
+	if begun != nil {
+		begun <- struct{}{}
+		select {
+		case <-release:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	return s.agreeable.Record(ctx, b)
+}
+
+func (s *ingesting) kept() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.ids)
+}
+
+var ingestToken = tenant.Token("acme.00", [32]byte{1})
+
+// piped is a listener in memory: what is written at once is read at once.
+type piped struct {
+	conns  chan net.Conn
+	errs   chan error
+	closed chan struct{}
+	once   sync.Once
+}
+
+func newPiped() *piped {
+	return &piped{conns: make(chan net.Conn), errs: make(chan error), closed: make(chan struct{})}
+}
+
+func (p *piped) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case err := <-p.errs:
+		return nil, err
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *piped) Addr() net.Addr { return &net.TCPAddr{} }
+
+func (p *piped) Close() error {
+	p.once.Do(func() { close(p.closed) })
+	return nil
+}
+
+func (p *piped) dial() net.Conn {
+	mine, theirs := net.Pipe()
+	p.conns <- theirs
+	return mine
+}
+
+// road is a server with or without an express lane.
+type road struct {
+	store *ingesting
+	inner *piped
+	outer net.Listener
+	http  *http.Server
+	done  chan error
+}
+
+func newRoad(lanes bool, change ...func(*Options)) *road {
+	st := &ingesting{agreeable: agreeable{key: tenant.APIKey{ID: "acme.00", Scopes: tenant.Ingest, Hash: tenant.HashToken(ingestToken)}}}
+	o := Options{Store: st, Gate: gate.New(st, gate.Options{})}
+	for _, c := range change {
+		c(&o)
+	}
+	api := New(o)
+	r := &road{store: st, inner: newPiped(), http: api.HTTPServer(""), done: make(chan error, 1)}
+	r.outer = r.inner
+	if lanes {
+		r.outer = api.Express(r.inner)
+	}
+	go func() { r.done <- r.http.Serve(r.outer) }()
+	return r
+}
+
+func (r *road) shutdown(t *testing.T) {
+	t.Helper()
+	if err := r.http.Shutdown(context.Background()); err != nil {
+		t.Error(err)
+	}
+	if err := <-r.done; !errors.Is(err, http.ErrServerClosed) {
+		t.Error(err)
+	}
+}
+
+// plainPost is a request as a lane takes it, with a few more lines of header if the caller wants them.
+func plainPost(id string, lines ...string) string {
+	body := fmt.Sprintf(`{"id":%q,"meter":"calls","customer":"c"}`, id)
+	return "POST /v1/events HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + ingestToken + "\r\n" +
+		strings.Join(append(lines, ""), "\r\n") + fmt.Sprintf("Content-Length: %d\r\n\r\n%s", len(body), body)
+}
+
+// scripted is a connection whose caller has sent everything and waits for nothing.
+type scripted struct {
+	net.Conn // nil: what is not below is not called
+	mu       sync.Mutex
+	chunks   []string
+	answers  bytes.Buffer
+	closed   chan struct{}
+	once     sync.Once
+}
+
+func (c *scripted) Read(b []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for len(c.chunks) > 0 && c.chunks[0] == "" {
+		c.chunks = c.chunks[1:]
+	}
+	if len(c.chunks) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(b, c.chunks[0])
+	c.chunks[0] = c.chunks[0][n:]
+	return n, nil
+}
+
+func (c *scripted) Write(b []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.answers.Write(b)
+}
+
+func (c *scripted) Close() error {
+	c.once.Do(func() { close(c.closed) })
+	return nil
+}
+
+func (c *scripted) CloseWrite() error                { return nil }
+func (c *scripted) RemoteAddr() net.Addr             { return &net.TCPAddr{} }
+func (c *scripted) LocalAddr() net.Addr              { return &net.TCPAddr{} }
+func (c *scripted) SetDeadline(time.Time) error      { return nil }
+func (c *scripted) SetReadDeadline(time.Time) error  { return nil }
+func (c *scripted) SetWriteDeadline(time.Time) error { return nil }
+
+var changing = regexp.MustCompile(`req_[0-9a-f]+_[0-9a-z]+|Date: [^\r]+`)
+
+// play sends the chunks and returns all answers, without what differs from time to time, and the ids that were recorded.
+func (r *road) play(chunks ...string) (answers string, ids []string) {
+	before := len(r.store.kept())
+	c := &scripted{chunks: slices.Clone(chunks), closed: make(chan struct{})}
+	r.inner.conns <- c
+	<-c.closed
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return changing.ReplaceAllString(c.answers.String(), "_"), r.store.kept()[before:]
+}
+
+// awkward is what callers, broken and hostile ones too, may send.
+func awkward() map[string]string {
+	post := plainPost("a")
+	return map[string]string{
+		"plain":                   post,
+		"two in one":              post + plainPost("b"),
+		"many":                    strings.Repeat(post, 50),
+		"keep-alive":              plainPost("a", "Connection: keep-alive") + post,
+		"close":                   plainPost("a", "Connection: close") + post,
+		"upgrade":                 plainPost("a", "Connection: upgrade", "Upgrade: h2c") + post,
+		"continue":                plainPost("a", "Expect: 100-continue") + post,
+		"another expectation":     plainPost("a", "Expect: tea") + post,
+		"more headers":            plainPost("a", "User-Agent: u", "X-Forwarded-For: 10.0.0.1", "Accept: */*", "Tally-Tenant: acme"),
+		"another tenant":          plainPost("a", "Tally-Tenant: other") + post,
+		"request key":             strings.Replace(plainPost("a", "Idempotency-Key: k"), `"id":"a"`, `"xx":"a"`, 1),
+		"form":                    plainPost("a", "Content-Type: application/x-www-form-urlencoded"),
+		"media type":              plainPost("a", "Content-Type: text/plain") + post,
+		"not gzip":                plainPost("a", "Content-Encoding: gzip") + post,
+		"bad key":                 strings.Replace(post, "Bearer tk_", "Bearer tk_x", 1) + post,
+		"two keys":                plainPost("a", "Authorization: Bearer x") + post,
+		"chunked":                 "POST /v1/events HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + ingestToken + "\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n[]\r\n0\r\n\r\n" + post,
+		"chunked and a length":    plainPost("a", "Transfer-Encoding: chunked") + post,
+		"two lengths":             plainPost("a", "Content-Length: 7") + post,
+		"one length twice":        plainPost("a", "Content-Length: 38") + post,
+		"signed length":           strings.Replace(post, "Content-Length: ", "Content-Length: +", 1) + post,
+		"huge length":             strings.Replace(post, "Content-Length: ", "Content-Length: 99999999999999999999", 1),
+		"too large":               strings.Replace(post, "Content-Length: ", "Content-Length: 99999999", 1),
+		"no length":               strings.Replace(post, "Content-Length", "X-Length", 1),
+		"empty":                   "POST /v1/events HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + ingestToken + "\r\nContent-Length: 0\r\n\r\n" + post,
+		"longer than a lane":      plainPost(strings.Repeat("a", 200), "X-Long: "+strings.Repeat("x", laneBuffer)) + post,
+		"body longer than a lane": plainPost(strings.Repeat("a", laneBuffer)) + post,
+		"head too long":           plainPost("a", "X-Long: "+strings.Repeat("x", 64<<10)),
+		"bare line ends":          strings.ReplaceAll(post, "\r\n", "\n") + post,
+		"bare blank line":         strings.Replace(post, "\r\nHost: x\r\n", "\r\nHost: x\r\nContent-Length: 0\n\n", 1),
+		"folded header":           plainPost("a", "X-A: b\r\n c"),
+		"space before colon":      plainPost("a", "Content-Length : 3"),
+		"control character":       plainPost("a", "X-A: b\x00c"),
+		"no host":                 strings.Replace(post, "Host: x\r\n", "", 1) + post,
+		"two hosts":               plainPost("a", "Host: y"),
+		"bad host":                strings.Replace(post, "Host: x", "Host: x y", 1),
+		"old version":             strings.Replace(post, "HTTP/1.1", "HTTP/1.0", 1) + post,
+		"query":                   strings.Replace(post, "/v1/events", "/v1/events?x=1", 1),
+		"absolute":                strings.Replace(post, "/v1/events", "http://x/v1/events", 1),
+		"leading line end":        "\r\n" + post,
+		"get":                     "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n" + post,
+		"then get":                post + "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n" + post,
+		"cut in the head":         post[:40],
+		"cut in the body":         post[:len(post)-1],
+		"not http":                "\x16\x03\x01\x02\x00",
+		"nothing":                 "",
+		"a little more":           post + "GE",
+		"too little":              "GE",
+		"second version":          "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+		"bad json":                strings.Replace(post, `"c"}`, `"c"]`, 1) + post,
+	}
+}
+
+// alike sends the same on both roads and compares all that came of it.
+func alike(t *testing.T, with, without *road, chunks ...string) {
+	t.Helper()
+	want, recorded := without.play(strings.Join(chunks, ""))
+	got, ids := with.play(chunks...)
+	if got != want || !slices.Equal(ids, recorded) {
+		t.Fatalf("sent in %d pieces\nanswered %q\n    want %q\nrecorded %v, want %v", len(chunks), got, want, ids, recorded)
+	}
+}
+
+// Nobody can tell a lane from net/http: the same bytes, however they arrive, are answered with the same bytes and record the
+// same events.
+func TestLanesAreNotToBeToldFromTheLibrary(t *testing.T) {
+	for name, sent := range awkward() {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { // net/http waits before it closes some of these
+				with, without := newRoad(true), newRoad(false)
+				defer with.shutdown(t)
+				defer without.shutdown(t)
+				alike(t, with, without, sent)
+				for at := 1; at < min(len(sent), 300); at += 7 {
+					alike(t, with, without, sent[:at], sent[at:])
+				}
+			})
+		})
+	}
+}
+
+func FuzzLane(f *testing.F) {
+	for _, sent := range awkward() {
+		f.Add(sent, len(sent)/2)
+	}
+	f.Fuzz(func(t *testing.T, sent string, at int) {
+		synctest.Test(t, func(t *testing.T) {
+			with, without := newRoad(true), newRoad(false)
+			defer with.shutdown(t)
+			defer without.shutdown(t)
+			at = min(max(at, 0), len(sent))
+			alike(t, with, without, sent[:at], sent[at:])
+		})
+	})
+}
+
+// exchangeOn sends a request and reads its answer, which must have the status. It reports whether that was the last.
+func exchangeOn(t *testing.T, conn net.Conn, request string, status int) (last bool) {
+	t.Helper()
+	if _, err := io.WriteString(conn, request); err != nil {
+		t.Fatal(err)
+	}
+	return answerOn(t, conn, status)
+}
+
+func answerOn(t *testing.T, conn net.Conn, status int) (last bool) {
+	t.Helper()
+	a, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Body.Close()
+	if _, err := io.Copy(io.Discard, a.Body); err != nil {
+		t.Fatal(err)
+	}
+	if a.StatusCode != status {
+		t.Errorf("answered %s, want %d", a.Status, status)
+	}
+	return a.Close
+}
+
+// ended reads to the end of the connection, which must come.
+func ended(t *testing.T, conn net.Conn) {
+	t.Helper()
+	if rest, err := io.ReadAll(conn); err != nil || len(rest) > 0 {
+		t.Errorf("the connection goes on with %q, %v", rest, err)
+	}
+}
+
+// A lane remembers heads, never who may do what.
+func TestRevocationHoldsInALane(t *testing.T) {
+	r := newRoad(true)
+	defer r.shutdown(t)
+	conn := r.inner.dial()
+	exchangeOn(t, conn, plainPost("a"), 200)
+	r.store.mu.Lock()
+	r.store.revoked = true
+	r.store.mu.Unlock()
+	exchangeOn(t, conn, plainPost("a"), 401)
+}
+
+// Heads that never repeat are forgotten and understood all the same.
+func TestALaneRemembersFewHeads(t *testing.T) {
+	r := newRoad(true)
+	defer r.shutdown(t)
+	conn := r.inner.dial()
+	for i := range 3 * maxHeads {
+		exchangeOn(t, conn, plainPost("a", fmt.Sprintf("Traceparent: %d", i)), 200)
+	}
+	e, ok := r.outer.(*express)
+	if !ok {
+		t.Fatal("no express lane")
+	}
+	e.each(func(l *lane) {
+		if len(l.heads) > maxHeads {
+			t.Errorf("%d heads are remembered", len(l.heads))
+		}
+	})
+}
+
+// A panic is answered and the lane goes on; one that asks for it cuts the connection, and no other.
+func TestPanicsInALane(t *testing.T) {
+	r := newRoad(true)
+	defer r.shutdown(t)
+	conn, other := r.inner.dial(), r.inner.dial()
+	panics := func(cause any) {
+		r.store.mu.Lock()
+		defer r.store.mu.Unlock()
+		r.store.cause = cause
+	}
+	panics("boom")
+	exchangeOn(t, conn, plainPost("a"), 500)
+	panics(http.ErrAbortHandler)
+	if _, err := io.WriteString(conn, plainPost("a")); err != nil {
+		t.Fatal(err)
+	}
+	ended(t, conn)
+	panics(nil)
+	exchangeOn(t, other, plainPost("a"), 200)
+}
+
+// Closing ends connections that wait, answers requests that have begun, and waits for them.
+func TestClosingDrainsLanes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // so that nothing is late, however slow the machine
+		r := newRoad(true)
+		idle, busy, half := r.inner.dial(), r.inner.dial(), r.inner.dial()
+		exchangeOn(t, idle, plainPost("a"), 200)
+		r.store.begun, r.store.release = make(chan struct{}), make(chan struct{})
+		if _, err := io.WriteString(busy, plainPost("b")); err != nil {
+			t.Fatal(err)
+		}
+		<-r.store.begun
+		late := plainPost("c")
+		if _, err := io.WriteString(half, late[:100]); err != nil {
+			t.Fatal(err)
+		}
+		stopped := make(chan struct{})
+		go func() {
+			defer close(stopped)
+			r.shutdown(t)
+		}()
+		ended(t, idle)
+		close(r.store.release)
+		if !answerOn(t, busy, 200) {
+			t.Error("the caller is not told that the connection ends")
+		}
+		ended(t, busy)
+		select {
+		case <-stopped:
+			t.Error("closing did not wait for a request that had begun")
+		default:
+		}
+		go func() { <-r.store.begun }()
+		exchangeOn(t, half, late[100:], 200)
+		<-stopped
+		if got := r.store.kept(); !slices.Equal(got, []string{"a", "b", "c"}) {
+			t.Errorf("recorded %v", got)
+		}
+	})
+}
+
+// A request that does not end is cut off.
+func TestClosingLanesIsBounded(t *testing.T) {
+	r := newRoad(true, func(o *Options) { o.DrainTimeout = time.Millisecond })
+	conn := r.inner.dial()
+	r.store.begun = make(chan struct{})
+	if _, err := io.WriteString(conn, plainPost("a")); err != nil {
+		t.Fatal(err)
+	}
+	<-r.store.begun
+	r.shutdown(t)
+	ended(t, conn)
+}
+
+// A caller is given the time that the options say, and no more.
+func TestLanesLoseSlowCallers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRoad(true)
+		defer r.shutdown(t)
+		closes := func(conn net.Conn, least, most time.Duration) {
+			t.Helper()
+			began := time.Now()
+			_, _ = io.Copy(io.Discard, conn)
+			if took := time.Since(began); took < least || took > most {
+				t.Errorf("closed after %s, want %s to %s", took, least, most)
+			}
+		}
+		silent := r.inner.dial()
+		closes(silent, DefaultReadHeaderTimeout, DefaultReadHeaderTimeout)
+
+		idle := r.inner.dial()
+		for range 5 {
+			exchangeOn(t, idle, plainPost("a"), 200)
+			<-time.After(DefaultIdleTimeout / rearmAfter / 4) // by the bubble's clock
+		}
+		closes(idle, DefaultIdleTimeout*(rearmAfter-2)/rearmAfter, DefaultIdleTimeout)
+
+		half := r.inner.dial()
+		if _, err := io.WriteString(half, plainPost("a")[:100]); err != nil {
+			t.Fatal(err)
+		}
+		closes(half, straggle+DefaultReadHeaderTimeout, straggle+DefaultReadHeaderTimeout)
+	})
+}
+
+// A listener that fails is the server's to judge.
+func TestLanesTellOfAListenerThatFails(t *testing.T) {
+	r := newRoad(true)
+	broken := errors.New("broken")
+	r.inner.errs <- broken
+	if err := <-r.done; !errors.Is(err, broken) {
+		t.Errorf("serving ended with %v", err)
+	}
+}

@@ -1,0 +1,54 @@
+package gate
+
+import (
+	"strings"
+
+	"github.com/tallystick/tallystick/internal/core/problem"
+	"github.com/tallystick/tallystick/internal/core/tenant"
+)
+
+// Who may do something.
+type Who uint8
+
+// The kinds of callers.
+const (
+	Anyone     Who = iota // no key is looked at
+	OfTenant              // a key of the tenant with the needed scope, or the operator's key and a named tenant
+	OfOperator            // the operator's key
+	OfNamed               // the operator's key, or an admin key of the very tenant that the request is about
+)
+
+// Right is what a request needs.
+type Right struct {
+	Who   Who
+	Scope tenant.Scope // of a key, when Who is OfTenant
+	Named string       // the tenant that the request is about, when Who is OfNamed
+}
+
+// check refuses who lacks the right.
+func (r *Right) check(c *Caller) error {
+	switch {
+	case c.Operator && r.Who == OfTenant && c.Tenant == "":
+		return problem.New(problem.Malformed, "the operator's key names the tenant: send the header Tally-Tenant: <id>")
+	case c.Operator:
+		return nil
+	case r.Who == OfTenant:
+		return lacks(c, r.Scope)
+	case r.Who == OfNamed:
+		if err := lacks(c, tenant.Admin); err != nil {
+			return err
+		}
+		if c.Tenant != r.Named {
+			return problem.New(problem.NotFound, "no such tenant")
+		}
+		return nil
+	}
+	return problem.New(problem.Forbidden, "only the operator's key may do this")
+}
+
+func lacks(c *Caller, need tenant.Scope) error {
+	if c.Scopes.Allows(need) {
+		return nil
+	}
+	return problem.New(problem.Forbidden, "this API key lacks the scope %s", strings.Join(need.Names(), ", "))
+}

@@ -1,0 +1,241 @@
+// Package plans keeps what a tenant's plans allow, for whom they are in force, and shows what is left of them.
+//
+// It refuses no event: the store judges every fact by the plans under the same lock that counts it. Every change is a ledger row with
+// its audit event in the same commit, and is in force for the next fact that is judged.
+package plans
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/tallystick/tallystick/internal/core/audit"
+	"github.com/tallystick/tallystick/internal/core/ledger"
+	"github.com/tallystick/tallystick/internal/core/problem"
+	"github.com/tallystick/tallystick/internal/core/quota"
+	"github.com/tallystick/tallystick/internal/core/tenant"
+	"github.com/tallystick/tallystick/internal/core/usage"
+	"github.com/tallystick/tallystick/internal/store"
+)
+
+// maxLooked bounds the customers that one listing looks at, so that a filter that matches little cannot hold a view for long.
+const maxLooked = 10_000
+
+// Service changes and reads plans. It is safe for concurrent use.
+type Service struct {
+	store store.Store
+	looks int // customers that one call may look at: maxLooked but in tests
+}
+
+// New works on a store.
+func New(s store.Store) *Service { return &Service{store: s, looks: maxLooked} }
+
+// Put makes a plan, or replaces it whole; its times are the service's. A plan that stays as it is leaves no row. Errors: NotFound,
+// Invalid (also a meter that does not exist or does not add up), TenantClosed, Conflict (too many plans).
+func (s *Service) Put(ctx context.Context, actor, tenantID string, p quota.Plan) (quota.Plan, error) {
+	if bad := p.Check(); bad != nil {
+		return quota.Plan{}, bad
+	}
+	out := quota.Plan{}
+	err := s.update(ctx, tenantID, func(tx store.Tx) error {
+		if err := metersOf(tx, &p); err != nil {
+			return err
+		}
+		before, err := tx.Plan(p.Name)
+		action := "updated"
+		switch {
+		case problem.Is(err, problem.NotFound):
+			action = "created"
+			if err := room(tx); err != nil {
+				return err
+			}
+			before = quota.Plan{CreatedAt: tx.Now()}
+		case err != nil:
+			return err
+		}
+		out = p.Clone()
+		out.CreatedAt, out.UpdatedAt = before.CreatedAt, before.UpdatedAt
+		if bytes.Equal(ledger.State{Plan: &before}.Encode(), ledger.State{Plan: &out}.Encode()) {
+			return nil
+		}
+		out.UpdatedAt = tx.Now()
+		return appendTold(tx, actor, audit.Of("plan", action, p.Name), payloadOf(&out), ledger.State{Plan: &out})
+	})
+	if err != nil {
+		return quota.Plan{}, err
+	}
+	return out, nil
+}
+
+// metersOf checks that a plan limits only what can be limited.
+func metersOf(tx store.Tx, p *quota.Plan) error {
+	for i := range p.Quotas {
+		path, slug := fmt.Sprintf("quotas[%d].meter", i), p.Quotas[i].Meter
+		m, err := tx.Meter(slug)
+		if problem.Is(err, problem.NotFound) {
+			return problem.At(path, "there is no meter %s", slug)
+		}
+		if err != nil {
+			return err
+		}
+		if !usage.AddsUp(m.Aggregation) {
+			return problem.At(path, "only sum and count meters have quotas; %s is a %s meter", slug, m.Aggregation)
+		}
+	}
+	return nil
+}
+
+func room(tx store.Tx) error {
+	known, err := tx.Plans("", quota.MaxPlans)
+	if err != nil {
+		return fmt.Errorf("list plans: %w", err)
+	}
+	if len(known) >= quota.MaxPlans {
+		return problem.New(problem.Conflict, "the tenant has %d plans, the most there can be", quota.MaxPlans)
+	}
+	return nil
+}
+
+// Plan returns one plan. Errors: NotFound.
+func (s *Service) Plan(ctx context.Context, tenantID, name string) (p quota.Plan, err error) {
+	err = s.view(ctx, tenantID, func(v store.View) (err error) {
+		p, err = v.Plan(name)
+		return err
+	})
+	return p, err
+}
+
+// Plans lists plans by name, after the given one. Errors: NotFound.
+func (s *Service) Plans(ctx context.Context, tenantID, after string, limit int) (list []quota.Plan, err error) {
+	err = s.view(ctx, tenantID, func(v store.View) (err error) {
+		list, err = v.Plans(after, limit)
+		return err
+	})
+	return list, err
+}
+
+// Assign puts a plan in force for a customer, or for the tenant itself when customer is empty; an empty plan takes it away. What
+// stays as it is leaves no row. Errors: NotFound, Invalid (also a plan that does not exist), TenantClosed.
+func (s *Service) Assign(ctx context.Context, actor, tenantID string, a quota.Assignment) error {
+	if a.Customer != "" {
+		if bad := usage.CheckCustomer(a.Customer); bad != nil {
+			return bad
+		}
+	}
+	return s.update(ctx, tenantID, func(tx store.Tx) error {
+		if a.Plan != "" {
+			if _, err := tx.Plan(a.Plan); problem.Is(err, problem.NotFound) {
+				return problem.At("plan", "there is no plan %q", a.Plan)
+			} else if err != nil {
+				return err
+			}
+		}
+		before, err := tx.Assignment(a.Customer)
+		if err != nil || before == a {
+			return err
+		}
+		told := audit.Of("tenant", "plan_assigned", tenantID)
+		if a.Customer != "" {
+			told = audit.Of("customer", "plan_assigned", a.Customer)
+		}
+		return appendTold(tx, actor, told, assignmentPayload{optional(a.Plan), optional(before.Plan)}, ledger.State{Assignment: &a})
+	})
+}
+
+// Assignment returns the plan in force for a customer, or for the tenant itself when customer is empty. Errors: NotFound, Invalid.
+func (s *Service) Assignment(ctx context.Context, tenantID, customer string) (a quota.Assignment, err error) {
+	if customer != "" {
+		if bad := usage.CheckCustomer(customer); bad != nil {
+			return a, bad
+		}
+	}
+	err = s.view(ctx, tenantID, func(v store.View) (err error) {
+		a, err = v.Assignment(customer)
+		return err
+	})
+	return a, err
+}
+
+// The payloads, in the words of the contract.
+type (
+	planPayload struct {
+		Name   string          `json:"name"`
+		Quotas []quotaPayload  `json:"quotas"`
+		Prices json.RawMessage `json:"prices,omitempty"`
+	}
+	quotaPayload struct {
+		Meter      string   `json:"meter"`
+		Limit      string   `json:"limit"`
+		Soft       bool     `json:"soft"`
+		Multiplier string   `json:"hard_cap_multiplier,omitempty"`
+		Thresholds []uint16 `json:"thresholds"`
+	}
+	assignmentPayload struct {
+		Plan   *string `json:"plan"`
+		Before *string `json:"before"`
+	}
+)
+
+func payloadOf(p *quota.Plan) planPayload {
+	out := planPayload{Name: p.Name, Quotas: []quotaPayload{}, Prices: p.Prices}
+	for _, q := range p.Quotas {
+		one := quotaPayload{Meter: q.Meter, Limit: q.Limit.String(), Soft: q.Soft, Thresholds: append([]uint16{}, q.Thresholds...)}
+		if !q.Multiplier.IsZero() {
+			one.Multiplier = q.Multiplier.String()
+		}
+		out.Quotas = append(out.Quotas, one)
+	}
+	return out
+}
+
+func optional(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+// reachable refuses ids that no tenant of a caller can have, the operator's own among them, before a store sees them.
+func reachable(tenantID string) *problem.Error {
+	if tenant.CheckID("id", tenantID, tenant.MaxID) != nil {
+		return problem.New(problem.NotFound, "no such tenant")
+	}
+	return nil
+}
+
+func (s *Service) view(ctx context.Context, tenantID string, fn func(v store.View) error) error {
+	if p := reachable(tenantID); p != nil {
+		return p
+	}
+	return s.store.View(ctx, tenantID, fn)
+}
+
+// update runs fn on a tenant that takes writes.
+func (s *Service) update(ctx context.Context, tenantID string, fn func(tx store.Tx) error) error {
+	if p := reachable(tenantID); p != nil {
+		return p
+	}
+	return s.store.Update(ctx, tenantID, func(tx store.Tx) error {
+		t, err := tx.Tenant()
+		if err != nil {
+			return err
+		}
+		if t.Closed {
+			return problem.New(problem.TenantClosed, "tenant %s is closed: it stays readable and takes no changes", t.ID)
+		}
+		return fn(tx)
+	})
+}
+
+func appendTold(tx store.Tx, actor string, told audit.Event, payload any, state ledger.State) error {
+	readable, err := json.Marshal(payload)
+	if err != nil {
+		return fmt.Errorf("write payload of %s: %w", told.Type, err)
+	}
+	told.Source, told.Actor, told.Payload = audit.SourceAPI, actor, string(readable)
+	if _, err := tx.Append(ledger.Change{Event: told, State: state.Encode()}); err != nil {
+		return fmt.Errorf("append %s: %w", told.Type, err)
+	}
+	return nil
+}

@@ -1,0 +1,252 @@
+package retention_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tallystick/tallystick/internal/core/calendar"
+	"github.com/tallystick/tallystick/internal/core/ledger"
+	"github.com/tallystick/tallystick/internal/core/problem"
+	"github.com/tallystick/tallystick/internal/core/usage"
+	"github.com/tallystick/tallystick/internal/service/retention"
+	"github.com/tallystick/tallystick/internal/store"
+	"github.com/tallystick/tallystick/internal/store/naive"
+	"github.com/tallystick/tallystick/internal/store/storetest"
+)
+
+func openNaive(_ *testing.T, now func() time.Time) store.Store { return naive.New(naive.Options{Now: now}) }
+
+// aged is a life of four months, of which the first three are closed and can leave two horizons later.
+func aged(t *testing.T) *life {
+	t.Helper()
+	l := newLife(t, openNaive)
+	for round := range 4 {
+		for day := range 3 {
+			l.clock.Advance(100 * time.Hour)
+			l.deliver(l.facts(fmt.Sprintf("%d-%d", round, day))...)
+		}
+		closing := l.month()
+		l.clock.Set(closing.End().Time().Add(26 * time.Hour))
+		if round < 3 {
+			l.both(func(tx store.Tx) error { return storetest.ClosePeriod(tx, closing) })
+		}
+	}
+	l.clock.Advance(2 * retention.MinHorizon)
+	return l
+}
+
+// shelf is one that can be made to fail.
+type shelf struct {
+	retention.Shelf
+	put  func(name string, file *os.File) error
+	open func(name string) error
+}
+
+func (s *shelf) Put(ctx context.Context, name string, file *os.File) error {
+	if s.put != nil {
+		if err := s.put(name, file); err != nil {
+			return err
+		}
+	}
+	return s.Shelf.Put(ctx, name, file)
+}
+
+func (s *shelf) Open(ctx context.Context, name string) (retention.Blob, error) {
+	if s.open != nil {
+		if err := s.open(name); err != nil {
+			return nil, err
+		}
+	}
+	return s.Shelf.Open(ctx, name)
+}
+
+var errBroken = errors.New("broken on purpose")
+
+// allThere checks that no row has left and that the ledger does not claim any archive.
+func (l *life) allThere() {
+	l.Helper()
+	if want, got := len(events(l.T, l.oracle)), len(events(l.T, l.s)); want != got {
+		l.Errorf("%d rows are left of %d", got, want)
+	}
+	if err := l.s.View(ctx, acme, func(v store.View) error {
+		if n := len(v.Horizon().Archives); n > 0 {
+			l.Errorf("the ledger claims %d archives", n)
+		}
+		return nil
+	}); err != nil {
+		l.Fatal(err)
+	}
+}
+
+// Given an upload that breaks, a file that is damaged on the shelf, or one that is lost there, when a run archives, then it fails and no
+// row leaves; and the next run, on a shelf that works, does all of it.
+func TestNothingLeavesThatIsNotArchived(t *testing.T) {
+	flip := func(dir, suffix string, change func(b []byte) []byte) {
+		err := filepath.Walk(dir, func(path string, info os.FileInfo, err error) error {
+			if err != nil || info.IsDir() || !strings.HasSuffix(path, suffix) {
+				return err
+			}
+			b, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			return os.WriteFile(path, change(b), 0o600)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, bend := range map[string]func(l *life, s *shelf){
+		"the first upload fails": func(_ *life, s *shelf) { s.put = func(string, *os.File) error { return errBroken } },
+		"the manifest's upload fails": func(_ *life, s *shelf) {
+			s.put = func(name string, _ *os.File) error {
+				if strings.HasSuffix(name, ".json") {
+					return errBroken
+				}
+				return nil
+			}
+		},
+		"a byte is flipped": func(l *life, s *shelf) {
+			s.open = func(string) error {
+				flip(l.dir, ".parquet", func(b []byte) []byte { b[len(b)/2] ^= 1; return b })
+				s.open = nil
+				return nil
+			}
+		},
+		"a file is cut": func(l *life, s *shelf) {
+			s.open = func(string) error { flip(l.dir, ".parquet", func(b []byte) []byte { return b[:len(b)-1] }); return nil }
+		},
+		"the manifest is another": func(l *life, s *shelf) {
+			s.open = func(string) error { flip(l.dir, ".json", func(b []byte) []byte { return append(b, ' ') }); return nil }
+		},
+		"a file is lost": func(_ *life, s *shelf) {
+			s.open = func(name string) error {
+				if strings.HasSuffix(name, ".parquet") {
+					return os.ErrNotExist
+				}
+				return nil
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := aged(t)
+			s := &shelf{Shelf: l.shelf}
+			bend(l, s)
+			_, err := retention.New(l.s, s).Run(ctx, retention.Options{Horizon: retention.MinHorizon, Temp: t.TempDir()})
+			if err == nil {
+				t.Fatal("a run on a broken shelf succeeded")
+			}
+			l.allThere()
+			r := l.retain()
+			if len(r.Months) != 3 || r.Pruned == 0 {
+				t.Fatalf("the next run archived %+v", r)
+			}
+			l.compare()
+			l.redeliver()
+			l.restore()
+		})
+	}
+}
+
+// Given months that can leave, when a dry run looks, then it tells what a run then does, and nothing has changed.
+func TestADryRunChangesNothing(t *testing.T) {
+	l := aged(t)
+	before := map[string]ledger.Head{acme: l.head(acme), "_operator": l.head("_operator")}
+	o := retention.Options{Horizon: retention.MinHorizon, DryRun: true}
+	dry, err := retention.New(l.s, l.shelf).Run(ctx, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id, want := range before {
+		if got := l.head(id); got != want {
+			t.Errorf("the ledger of %s has changed", id)
+		}
+	}
+	if files, err := os.ReadDir(l.dir); err != nil || len(files) > 0 {
+		t.Errorf("the archive has changed: %v %v", files, err)
+	}
+	l.allThere()
+	wet := l.retain()
+	if len(dry.Months) != len(wet.Months) || dry.Floor != wet.Floor {
+		t.Fatalf("a dry run told %+v, a run did %+v", dry, wet)
+	}
+	for i := range wet.Months {
+		d, w := dry.Months[i], wet.Months[i]
+		if d.Month != w.Month || d.Rows != w.Rows || d.Stay != w.Stay || d.Waits != w.Waits {
+			t.Errorf("a dry run told %+v, a run did %+v", d, w)
+		}
+	}
+}
+
+// Given a tenant with an open month, when the floor moves, then it stops there for that tenant: nothing of it leaves, and facts of that
+// month are still taken.
+func TestAnOpenPeriodHoldsTheFloorBack(t *testing.T) {
+	l := aged(t)
+	l.retain()
+	var floor calendar.Micros
+	if err := l.s.View(ctx, acme, func(v store.View) error { floor = v.Horizon().Floor; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if open := calendar.MonthOf(calendar.FromTime(time.Date(2025, 4, 1, 0, 0, 0, 0, time.UTC))); floor != open.Start() {
+		t.Errorf("the floor is %s, want the start of %s, which is open", floor, open)
+	}
+	l.deliver(storetest.Fact("very-late", "bytes", "one", floor.Add(time.Hour), "1"))
+}
+
+// Given a month of which a row arrived late, when the floor has passed the month but not that arrival, then the month waits.
+func TestAMonthWaitsForItsLastArrival(t *testing.T) {
+	l := newLife(t, openNaive)
+	l.deliver(l.facts("early")...)
+	first := l.month()
+	l.clock.Advance(80 * 24 * time.Hour)
+	l.deliver(storetest.Fact("late", "bytes", "one", first.Start().Add(time.Hour), "1"))
+	l.both(func(tx store.Tx) error { return storetest.ClosePeriod(tx, first) })
+	l.clock.Advance(60 * 24 * time.Hour)
+	r := l.retain()
+	if len(r.Months) != 1 || r.Months[0].Waits == "" || r.Pruned != 0 {
+		t.Fatalf("%+v", r)
+	}
+	l.clock.Advance(60 * 24 * time.Hour)
+	if r = l.retain(); len(r.Months) != 1 || r.Months[0].Waits != "" || r.Pruned == 0 {
+		t.Fatalf("%+v", r)
+	}
+	l.compare()
+	l.redeliver()
+}
+
+// With a horizon a fact has to say its time: without one it would be new each time it is sent.
+func TestTimeIsRequiredWithAHorizon(t *testing.T) {
+	l := aged(t)
+	l.retain()
+	vs, err := l.s.Record(ctx, store.Batch{Tenant: acme, Events: []usage.Event{storetest.Untimed(storetest.Fact("x", "bytes", "one", 0, "1"))}})
+	if err != nil || vs[0].Status != usage.Rejected || vs[0].Problem.Code != problem.Invalid || vs[0].Problem.Fields[0].Path != "time" {
+		t.Errorf("%v %v", vs, err)
+	}
+}
+
+// Given an archive that cannot be reached, when rows that have left are read, then the answer is archived, with the month.
+func TestAnArchiveOutOfReach(t *testing.T) {
+	l := aged(t)
+	l.retain()
+	s := &shelf{Shelf: l.shelf, open: func(string) error { return errBroken }}
+	err := retention.NewReading(l.s, s).View(ctx, acme, func(v store.View) error {
+		return second(v.Rows(0, store.RowHint{Events: true}, func(*ledger.Row) bool { return true }))
+	})
+	if !problem.Is(err, problem.Archived) || !strings.Contains(err.Error(), "2025-01") || !errors.Is(err, errBroken) {
+		t.Error(err)
+	}
+}
+
+func TestAShortHorizonIsRefused(t *testing.T) {
+	l := newLife(t, openNaive)
+	if _, err := retention.New(l.s, l.shelf).Run(ctx, retention.Options{Horizon: retention.MinHorizon - 1}); err == nil {
+		t.Error("94 days were accepted")
+	}
+	l.allThere()
+}

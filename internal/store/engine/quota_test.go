@@ -1,0 +1,148 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/tallystick/tallystick/internal/core/amount"
+	"github.com/tallystick/tallystick/internal/core/ledger"
+	"github.com/tallystick/tallystick/internal/core/meter"
+	"github.com/tallystick/tallystick/internal/core/quota"
+	"github.com/tallystick/tallystick/internal/core/usage"
+	"github.com/tallystick/tallystick/internal/store"
+	"github.com/tallystick/tallystick/internal/store/storetest"
+)
+
+// Given any changes of who has which plan, then a tree shows what a map would, in order, and one made before is as it was.
+func TestAssignedShowsWhatAMapWould(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	var tree, old *assigned
+	all, then := map[string]string{}, map[string]string{}
+	for n := range 4000 {
+		name, plan := fmt.Sprint("c", rng.IntN(1500)), []string{"", "a", "b"}[rng.IntN(3)]
+		tree, all[name] = tree.with(name, plan), plan
+		if n == 2000 {
+			old = tree
+			for k, v := range all {
+				then[k] = v
+			}
+		}
+	}
+	for _, c := range []struct {
+		tree *assigned
+		want map[string]string
+	}{{tree, all}, {old, then}} {
+		var names []string
+		for name, plan := range c.want {
+			if got := c.tree.planOf(name); got != plan {
+				t.Errorf("%s has %q, want %q", name, got, plan)
+			}
+			if plan != "" {
+				names = append(names, name)
+			}
+		}
+		slices.Sort(names)
+		for _, above := range []string{"", "c1", "c77", names[len(names)-1], "zzz"} {
+			for _, limit := range []int{0, 1, 7, 10000} {
+				var want []string
+				for _, name := range names {
+					if name > above && len(want) < limit {
+						want = append(want, name)
+					}
+				}
+				var got []string
+				for _, a := range c.tree.list(above, limit, nil) {
+					got = append(got, a.Customer)
+				}
+				if !slices.Equal(got, want) {
+					t.Errorf("%d above %q: %v, want %v", limit, above, got, want)
+				}
+			}
+		}
+	}
+	if d := tree.depth(); d > 60 {
+		t.Errorf("1500 names make a tree %d deep", d)
+	}
+	if tree.planOf("nobody") != "" || (*assigned)(nil).planOf("x") != "" {
+		t.Error("somebody who is not there has a plan")
+	}
+}
+
+func (a *assigned) depth() int {
+	if a == nil {
+		return 0
+	}
+	return 1 + max(a.left.depth(), a.right.depth())
+}
+
+// The largest alert of the longest name stays within the bound that space is reserved by.
+func TestAlertsStayWithinTheirBound(t *testing.T) {
+	for _, customer := range []string{"", "c", strings.Repeat("\x01", usage.MaxName), strings.Repeat("<", usage.MaxName), strings.Repeat("é", usage.MaxName/2)} {
+		most := amount.FromInt(0)
+		for most.Cmp(quota.MaxLimit) < 0 {
+			most, _ = most.Add(storetest.Amount("99999999999999999.999999999999"))
+		}
+		c := ledger.AlertRow(&quota.Alert{Meter: 1<<32 - 1, Slug: strings.Repeat("m", meter.MaxSlug), Customer: customer, Month: 9999*12 + 11, Threshold: quota.MaxThreshold,
+			Plan: strings.Repeat("p", quota.MaxName), Limit: most, Used: storetest.Amount("-99999999999999999999999999.999999999999")})
+		if got, bound := changeBound([]ledger.Row{{Change: &c}}), changeOverhead+ledger.MaxAlertRow(len(customer)); got > bound {
+			t.Errorf("an alert for %d bytes of customer takes %d bytes, more than the %d reserved", len(customer), got, bound)
+		}
+	}
+}
+
+// Given more tallies than may stay in memory, when checkpoints let them go, then they come back as they were, and quotas hold.
+func TestTalliesThatWereLetGoComeBack(t *testing.T) {
+	mem, clock := vfs.NewMem(), storetest.NewClock()
+	e := mustOpen(t, small(mem, clock.Now))
+	e.tallies.limit = 3
+	var meters []meter.Meter
+	plan := quota.Plan{Name: "pro"}
+	for i := range 20 {
+		slug := fmt.Sprintf("m%02d", i)
+		meters = append(meters, storetest.NewMeter(slug, meter.Sum))
+		plan.Quotas = append(plan.Quotas, storetest.Hard(slug, "3"))
+	}
+	if err := storetest.Create(e, "acme", meters...); err != nil {
+		t.Fatal(err)
+	}
+	err := e.Update(context.Background(), "acme", func(tx store.Tx) error {
+		if err := storetest.PutPlan(tx, plan); err != nil {
+			return err
+		}
+		return storetest.Assign(tx, "", "pro")
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for round, want := range []usage.Status{usage.Accepted, usage.Accepted, usage.Accepted, usage.Rejected} {
+		for i := range meters {
+			f := storetest.Fact(fmt.Sprint(round, "-", i), meters[i].Slug, "c", storetest.Ago(0), "1")
+			vs, err := e.Record(context.Background(), store.Batch{Tenant: "acme", Events: []usage.Event{f}})
+			if err != nil || vs[0].Status != want {
+				t.Fatalf("round %d of %s: %v, %v, want %s", round, meters[i].Slug, vs, err, want)
+			}
+			letGo(t, e)
+		}
+	}
+	storetest.CheckLedger(t, e, "acme")
+	mustEnd(t, e)
+}
+
+// letGo writes a checkpoint as the decider would, and finds few tallies left.
+func letGo(t *testing.T, e *Engine) {
+	t.Helper()
+	if err := e.save(e.freeze(e.journal.End())); err != nil {
+		t.Fatal(err)
+	}
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	if n := len(e.tallies.all); n > e.tallies.limit {
+		t.Errorf("%d tallies are in memory", n)
+	}
+}

@@ -1,0 +1,310 @@
+package slice
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"pgregory.net/rapid"
+
+	"github.com/tallystick/tallystick/internal/core/calendar"
+)
+
+// Given any journal, when it is sliced in any parts, merged, closed, opened and damaged in any order, then the slices answer any
+// query with exactly the rows that they cover.
+func TestSlicesAreTheJournal(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		fs := vfs.NewMem()
+		w := &world{seqs: map[string]uint64{}}
+		s := openTiny(t, fs)
+		t.Repeat(map[string]func(*rapid.T){
+			"add": func(t *rapid.T) {
+				from := len(w.facts)
+				for range rapid.IntRange(0, 40).Draw(t, "facts") {
+					w.facts = append(w.facts, drawFact(t, w.seqs))
+				}
+				if from == len(w.facts) {
+					return
+				}
+				if err := s.Add(w.batch(from, len(w.facts), nil), position(len(w.facts)), never); err != nil {
+					t.Fatalf("add: %v", err)
+				}
+			},
+			"merge": func(t *rapid.T) {
+				if _, err := s.Merge(never); err != nil {
+					t.Fatalf("merge: %v", err)
+				}
+			},
+			"lose": func(t *rapid.T) {
+				files := s.peek().files
+				if len(files) == 0 {
+					return
+				}
+				f := files[rapid.IntRange(0, len(files)-1).Draw(t, "file")]
+				s.Report(fmt.Errorf("somebody read: %w", &Damage{File: f.path + rapid.SampledFrom([]string{"", ".sums"}).Draw(t, "which")}))
+			},
+			"fill": func(t *rapid.T) { w.fill(t, s) },
+			"restart": func(t *rapid.T) {
+				holes := s.Stats().Holes
+				if err := s.Close(); err != nil {
+					t.Fatalf("close: %v", err)
+				}
+				s = openTiny(t, fs)
+				if got := s.Stats().Holes; got != holes {
+					t.Fatalf("%d holes after a restart, %d before", got, holes)
+				}
+			},
+			"": func(t *rapid.T) { w.agree(t, s) },
+		})
+		for s.Stats().Holes > 0 {
+			w.fill(t, s)
+		}
+		w.agree(t, s)
+		if err := s.Close(); err != nil {
+			t.Fatalf("close: %v", err)
+		}
+	})
+}
+
+// fill fills a part of a hole.
+func (w *world) fill(t *rapid.T, s *Set) {
+	n := s.Acquire()
+	defer n.Release()
+	if len(n.Holes) == 0 {
+		return
+	}
+	h := n.Holes[0]
+	to := rapid.IntRange(int(h.From.Offset)+1, int(h.To.Offset)).Draw(t, "filled up to")
+	if err := s.Fill(w.batch(int(h.From.Offset), to, &h.Month), h, position(to), never); err != nil {
+		t.Fatalf("fill: %v", err)
+	}
+}
+
+// grown is a set of many facts in many files.
+func grown(t *testing.T, fs vfs.FS, parts int) (*world, *Set) {
+	t.Helper()
+	w := &world{seqs: map[string]uint64{}}
+	s := openTiny(t, fs)
+	draw := rapid.Custom(func(t *rapid.T) fact { return drawFact(t, w.seqs) })
+	for range parts {
+		from := len(w.facts)
+		for range 20 {
+			w.facts = append(w.facts, draw.Example(len(w.facts)))
+		}
+		if err := s.Add(w.batch(from, len(w.facts), nil), position(len(w.facts)), never); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return w, s
+}
+
+func all(w *world) Query {
+	return Query{Tenant: "tenant-1", Meter: "meter-1", To: calendar.MaxMicros, UpTo: uint64(len(w.facts)), Wants: 15}
+}
+
+func TestMergingBoundsTheFilesOfAMonth(t *testing.T) {
+	w, s := grown(t, vfs.NewMem(), 70)
+	defer mustClose(t, s)
+	for {
+		did, err := s.Merge(never)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !did {
+			break
+		}
+	}
+	if files := s.Stats().Files; files > len(months)*3*fanout {
+		t.Errorf("%d files of %d months after merging all", files, len(months))
+	}
+	n := s.Acquire()
+	defer n.Release()
+	got, err := read(n, all(w))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := w.scan(t, all(w), covered(n)); !slices.Equal(got, want) {
+		t.Errorf("after merging, %d rows, want %d", len(got), len(want))
+	}
+}
+
+// A reader goes on with the files that it began with, and they go when it is done.
+func TestReadersKeepTheirFiles(t *testing.T) {
+	fs := vfs.NewMem()
+	w, s := grown(t, fs, fanout)
+	defer mustClose(t, s)
+	n := s.Acquire()
+	for did := true; did; {
+		var err error
+		if did, err = s.Merge(never); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := read(n, all(w))
+	if want := w.scan(t, all(w), covered(n)); err != nil || !slices.Equal(got, want) {
+		t.Errorf("a reader of merged files saw %d rows, want %d (%v)", len(got), len(want), err)
+	}
+	before := countFiles(t, fs)
+	n.Release()
+	if after := countFiles(t, fs); after >= before || after != 2*s.Stats().Files {
+		t.Errorf("%d files with the reader, %d without, %d in use", before, after, s.Stats().Files)
+	}
+}
+
+func countFiles(t *testing.T, fs vfs.FS) (n int) {
+	t.Helper()
+	names, err := fs.List("slices")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if strings.Contains(name, suffix) {
+			n++
+		}
+	}
+	return n
+}
+
+func TestStoppedWorkLeavesNothing(t *testing.T) {
+	fs := vfs.NewMem()
+	w, s := grown(t, fs, fanout)
+	defer mustClose(t, s)
+	before := countFiles(t, fs)
+	if _, err := s.Merge(func() bool { return false }); !errors.Is(err, ErrStopped) {
+		t.Errorf("a merge that was stopped returned %v", err)
+	}
+	to := position(len(w.facts) + 5)
+	if err := s.Add(w.batch(0, 20, nil), to, func() bool { return false }); !errors.Is(err, ErrStopped) {
+		t.Errorf("an addition that was stopped returned %v", err)
+	}
+	if after := countFiles(t, fs); after != before {
+		t.Errorf("%d files before, %d after", before, after)
+	}
+	if s.Covered() == to {
+		t.Error("what was stopped counts as covered")
+	}
+}
+
+// Given a file with any byte changed, when it is opened or read, then that is found and named, and never read as something else.
+func TestEveryFlippedByteIsFound(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	base := vfs.NewMem()
+	w, s := grown(t, base, 3)
+	n := s.Acquire()
+	want := w.scan(t, all(w), covered(n))
+	n.Release()
+	mustClose(t, s)
+	names, err := base.List("slices")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if name == manifestName {
+			continue
+		}
+		for range 20 {
+			at := flip(t, base, "slices/"+name, rng)
+			s := openTiny(t, base)
+			n := s.Acquire()
+			got, err := read(n, all(w))
+			n.Release()
+			found := s.Damage()
+			var d *Damage
+			switch {
+			case err != nil && !errors.As(err, &d):
+				t.Errorf("%s flipped at %d: %v is not called damage", name, at, err)
+			case err == nil && len(found) == 0 && !slices.Equal(got, want):
+				t.Errorf("%s flipped at %d is read as something else", name, at)
+			case len(found) > 0 && !strings.Contains(found[0].Error(), strings.TrimSuffix(name, ".sums")):
+				t.Errorf("%s flipped at %d: %v does not name it", name, at, found)
+			}
+			verified := func() error { n := s.Acquire(); defer n.Release(); return n.Verify(func(int64) error { return nil }) }
+			if len(found) == 0 && err == nil && verified() == nil {
+				t.Errorf("%s flipped at %d: verified", name, at)
+			}
+			base = restored(t, w)
+		}
+	}
+}
+
+// restored is the same files anew.
+func restored(t *testing.T, w *world) *vfs.MemFS {
+	t.Helper()
+	fs := vfs.NewMem()
+	s := openTiny(t, fs)
+	for from := 0; from < len(w.facts); from += 20 {
+		if err := s.Add(w.batch(from, from+20, nil), position(from+20), never); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustClose(t, s)
+	return fs
+}
+
+// flip changes one bit of a file.
+func flip(t *testing.T, fs vfs.FS, name string, rng *rand.Rand) int64 {
+	t.Helper()
+	f, err := fs.OpenReadWrite(name, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := f.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := rng.Int64N(info.Size())
+	b := make([]byte, 1)
+	if _, err := f.ReadAt(b, at); err != nil {
+		t.Fatal(err)
+	}
+	b[0] ^= 1 << rng.IntN(8)
+	if _, err := f.WriteAt(b, at); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return at
+}
+
+// A manifest that cannot be read takes the slices with it, and the set starts anew.
+func TestALostManifestStartsAnew(t *testing.T) {
+	for name, harm := range map[string]func(t *testing.T, fs vfs.FS){
+		"flipped": func(t *testing.T, fs vfs.FS) { flip(t, fs, "slices/"+manifestName, rand.New(rand.NewPCG(1, 3))) },
+		"missing": func(t *testing.T, fs vfs.FS) {
+			if err := fs.Remove("slices/" + manifestName); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fs := vfs.NewMem()
+			_, s := grown(t, fs, 3)
+			mustClose(t, s)
+			harm(t, fs)
+			s = openTiny(t, fs)
+			defer mustClose(t, s)
+			if got := s.Stats(); got.Files != 0 || !s.Covered().Less(position(0)) || countFiles(t, fs) != 0 {
+				t.Errorf("after that, %+v and %d files", got, countFiles(t, fs))
+			}
+		})
+	}
+}
+
+func TestSlicesOfAnotherStoreAreDropped(t *testing.T) {
+	fs := vfs.NewMem()
+	_, s := grown(t, fs, 1)
+	mustClose(t, s)
+	s, err := Open(Options{FS: fs, Dir: "slices", StoreID: [16]byte{2}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mustClose(t, s)
+	if s.Stats().Files != 0 || len(s.Damage()) != 1 {
+		t.Errorf("%+v, %v", s.Stats(), s.Damage())
+	}
+}

@@ -1,0 +1,174 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/tallystick/tallystick/internal/core/ledger"
+	"github.com/tallystick/tallystick/internal/store"
+)
+
+// pruneRows is how many numbers one transaction of pruning covers: some thousand short row locks, which nobody else wants.
+const pruneRows = 5000
+
+// The last rows leave first, so that the last row of a month tells whether any have left. A condition on the partial index keeps the
+// planner to it.
+var (
+	pruneEvents = &statement{name: "prune_events", choosy: true, sql: `WITH gone AS (DELETE FROM usage_events
+			WHERE tenant_id = $1 AND seq > $2 AND seq <= $3 AND seq > 0 AND time >= $4 AND time < $5 AND NOT adjusted RETURNING 1)
+		SELECT count(*) FROM gone`}
+	lastToPrune = &statement{name: "last_to_prune", choosy: true, sql: `SELECT seq FROM usage_events
+		WHERE tenant_id = $1 AND seq >= $2 AND seq <= $3 AND seq > 0 AND time >= $4 AND time < $5 AND NOT adjusted ORDER BY seq DESC LIMIT 1`}
+	eventIsThere = &statement{name: "event_is_there", choosy: true, sql: "SELECT seq FROM usage_events WHERE tenant_id = $1 AND seq = $2 AND seq > 0"}
+)
+
+// Prune implements store.Store. It needs no lock on the head: since the floor was moved past a month, which was committed under
+// that lock, no node adds a row to it, and the rows that leave are held by nothing else.
+func (s *Store) Prune(ctx context.Context, tell func(done, total uint64)) (pruned uint64, err error) {
+	type job struct {
+		tenantID string
+		archive  ledger.Archive
+	}
+	var jobs []job
+	var done, total uint64
+	for after := ""; ; {
+		page, err := s.Tenants(ctx, after, pageSections)
+		if err != nil {
+			return 0, err
+		}
+		for i := range page {
+			after = page[i].ID
+			err := s.View(ctx, after, func(v store.View) error {
+				for _, a := range v.Horizon().Archives {
+					jobs = append(jobs, job{after, a})
+					total += a.Rows
+				}
+				return nil
+			})
+			if err != nil {
+				return 0, err
+			}
+		}
+		if len(page) < pageSections {
+			break
+		}
+	}
+	for _, j := range jobs {
+		n, err := s.pruneMonth(ctx, j.tenantID, &j.archive)
+		pruned += n
+		if err != nil {
+			return pruned, fmt.Errorf("prune %s of tenant %s: %w", j.archive.Month, j.tenantID, err)
+		}
+		if done += j.archive.Rows; tell != nil {
+			tell(done, total)
+		}
+	}
+	return pruned, nil
+}
+
+func (s *Store) pruneMonth(ctx context.Context, tenantID string, a *ledger.Archive) (pruned uint64, err error) {
+	id, from, to := []byte(tenantID), timeParam(a.Month.Start()), timeParam(a.Month.End())
+	for upTo := a.Last; upTo > 0; {
+		if err := ctx.Err(); err != nil {
+			return pruned, err
+		}
+		var n, below uint64
+		err := s.again(ctx, func() error {
+			n, below = 0, 0
+			return s.pruning(ctx, tenantID, func(c *session) error {
+				var last uint64
+				found := func(in *reader) error { last = uint64(in.int8()); return nil }
+				if err := c.ask(ctx, lastToPrune, found, id, int8Param(int64(a.First)), int8Param(int64(upTo)), from, to); err != nil || last == 0 {
+					return err
+				}
+				below = a.First - 1
+				if last > pruneRows {
+					below = max(below, last-pruneRows)
+				}
+				return c.ask(ctx, pruneEvents, func(in *reader) error { n = uint64(in.int8()); return nil },
+					id, int8Param(int64(below)), int8Param(int64(last)), from, to)
+			})
+		})
+		if err != nil {
+			return pruned, err
+		}
+		pruned, upTo = pruned+n, below
+	}
+	return pruned, nil
+}
+
+// pruning runs fn in a transaction of the one role that may take usage rows away, and of one tenant, and commits it.
+func (s *Store) pruning(ctx context.Context, tenantID string, fn func(*session) error) error {
+	c, err := s.lend(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.giveBack(context.WithoutCancel(ctx))
+	r := c.round(ctx)
+	r.send(beginWrite, nil)
+	r.send(enter, nil, []byte(rolePrune), []byte(tenantID), []byte(writerIdle))
+	if err := r.do(); err != nil {
+		return err
+	}
+	if err := fn(c); err != nil {
+		return err
+	}
+	return c.ask(ctx, commit, nil)
+}
+
+func (v *view) Horizon() store.Horizon { return v.config.horizon }
+
+// hasLeft reports whether a usage row is no longer in its table.
+func (v *view) hasLeft(seq uint64) (bool, error) {
+	left := true
+	err := v.ask(eventIsThere, func(*reader) error { left = false; return nil }, int8Param(int64(seq)))
+	return left, err
+}
+
+// Sections implements store.View.
+func (v *view) Sections(first uint64, fn func(*ledger.Section) error) error {
+	return v.Remains(first, func(s *ledger.Section) error {
+		if s.Gone == 0 {
+			return fn(s)
+		}
+		for i := range s.Rows {
+			if want := s.First + uint64(i); s.Rows[i].Seq != want {
+				return v.config.horizon.GoneOf(want)
+			}
+		}
+		return v.config.horizon.GoneOf(s.First + uint64(len(s.Rows)))
+	})
+}
+
+// section takes its rows from the front of rows. A row that is not there must be one that may have left.
+func (v *view) section(p place, rows *[]ledger.Row) (*ledger.Section, error) {
+	n := 0
+	for n < len(*rows) && (*rows)[n].Seq < p.first+uint64(p.rows) {
+		n++
+	}
+	s := &ledger.Section{First: p.first, At: p.at, Rows: (*rows)[:n:n], Gone: p.rows - n}
+	*rows = (*rows)[n:]
+	if s.Gone == 0 {
+		return s, nil
+	}
+	copy(s.Chain[:], p.chain)
+	for i, seq := 0, p.first; seq < p.first+uint64(p.rows); seq++ {
+		if i < n && s.Rows[i].Seq == seq {
+			i++
+			continue
+		}
+		if !v.mayHaveLeft(seq) {
+			return nil, v.missing(seq)
+		}
+	}
+	return s, nil
+}
+
+func (v *view) mayHaveLeft(seq uint64) bool {
+	for _, a := range v.config.horizon.Archives {
+		if seq >= a.First && seq <= a.Last {
+			return true
+		}
+	}
+	return false
+}
