@@ -25,7 +25,7 @@ func TestAuditEvents(t *testing.T) {
 	if payload, ok := item["payload"].(map[string]any); !ok || payload["lateness"] == nil {
 		t.Errorf("payload %v", item["payload"])
 	}
-	single := w.audit("/v1/audit-events/"+item["id"].(string)).status(t, 200)
+	single := w.audit(fmt.Sprint("/v1/audit-events/", item["id"])).status(t, 200)
 	if single.text("id") != item["id"] || single.text("event_type") != "meter.updated" {
 		t.Errorf("got %s", single.body)
 	}
@@ -62,7 +62,7 @@ func TestAuditFilters(t *testing.T) {
 	} {
 		var got []string
 		for _, item := range w.audit("/v1/audit-events?"+query).status(t, 200).items(t) {
-			got = append(got, item["entity_id"].(string))
+			got = append(got, fmt.Sprint(item["entity_id"]))
 		}
 		if strings.Join(got, " ") != want {
 			t.Errorf("%s: %q, want %q", query, got, want)

@@ -41,7 +41,7 @@ type Server struct {
 func Start(ctx context.Context, dir string) (*Server, error) {
 	figures := prometheus.NewRegistry()
 	figures.MustRegister(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	e, err := engine.Open(engine.Options{Dir: dir, Metrics: figures})
+	e, err := engine.Open(engine.Options{Dir: dir, Metrics: figures, NoSlices: true})
 	if err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}

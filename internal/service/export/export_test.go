@@ -210,8 +210,8 @@ func TestCSVHoldsEveryRow(t *testing.T) {
 		t.Fatalf("%d lines, want %d", len(lines)-1, len(want))
 	}
 	for i, line := range lines[1:] {
-		r := want[i].(eventRecord)
-		if line[1] != fmt.Sprint(r.Seq) || line[7] != r.Customer || line[9] != r.Time.text() || line[10] != r.Quantity.text() || line[11] != string(r.Properties) {
+		r, ok := want[i].(eventRecord)
+		if !ok || line[1] != fmt.Sprint(r.Seq) || line[7] != r.Customer || line[9] != r.Time.text() || line[10] != r.Quantity.text() || line[11] != string(r.Properties) {
 			t.Errorf("line %d is %q, want %+v", i, line, r)
 		}
 	}

@@ -50,7 +50,9 @@ func newWorld(t *testing.T, change ...func(*Options)) *world {
 	return w
 }
 
-func fingerprint(s string) [32]byte { return request.Fingerprint("POST", "/v1/meters", "", "", []byte(s)) }
+func fingerprint(s string) [32]byte {
+	return request.Fingerprint("POST", "/v1/meters", "", "", []byte(s))
+}
 
 // making is a handler that makes a meter and answers with its number of calls.
 func (w *world) making(slug string, calls *int) Handler {
@@ -148,7 +150,7 @@ func TestAnEffectThatFailsHalfWayLeavesNothing(t *testing.T) {
 	w := newWorld(t)
 	_, joined := New(Options{Store: w.store})
 	half := func(ctx context.Context) Made {
-		err := joined.Update(ctx, "acme", func(tx store.Tx) error {
+		err := joined.Update(ctx, "acme", func(store.Tx) error {
 			if _, err := registry.New(joined, rand.Reader).CreateMeter(ctx, "k", "acme", meter.Meter{Slug: "half", Aggregation: meter.Sum}); err != nil {
 				return err
 			}

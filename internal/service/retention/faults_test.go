@@ -20,7 +20,9 @@ import (
 	"github.com/tallystick/tallystick/internal/store/storetest"
 )
 
-func openNaive(_ *testing.T, now func() time.Time) store.Store { return naive.New(naive.Options{Now: now}) }
+func openNaive(_ *testing.T, now func() time.Time) store.Store {
+	return naive.New(naive.Options{Now: now})
+}
 
 // aged is a life of four months, of which the first three are closed and can leave two horizons later.
 func aged(t *testing.T) *life {

@@ -59,7 +59,7 @@ type corrections struct {
 	all, onTime, sealed change
 	first               uint64 // row of the first one
 	month               calendar.Month
-	met                 bool   // the fact was there
+	met                 bool // the fact was there
 }
 
 type change struct {

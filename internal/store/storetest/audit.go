@@ -2,7 +2,6 @@ package storetest
 
 import (
 	"fmt"
-	"reflect"
 	"slices"
 	"time"
 
@@ -70,10 +69,14 @@ func checkQuery(t TB, v store.View, id string, changes []ledger.Row, q store.Aud
 			t.Fatalf("%s: audit events %+v: %v", id, q, err)
 		}
 		want := all[:min(q.Limit, len(all))]
-		if len(got) != len(want) || len(want) > 0 && !reflect.DeepEqual(got, want) {
+		if !slices.EqualFunc(got, want, sameAudit) {
 			t.Errorf("%s: audit events %+v are %v, want %v", id, q, numbers(got), numbers(want))
 		}
 	}
+}
+
+func sameAudit(a, b ledger.Row) bool {
+	return a.Seq == b.Seq && a.At == b.At && a.Event == nil && a.Change != nil && a.Change.Event == b.Change.Event && a.Change.State == nil
 }
 
 func numbers(rows []ledger.Row) (out []uint64) {

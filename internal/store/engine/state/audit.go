@@ -165,13 +165,11 @@ type set struct {
 
 // last is the last row of the set below the given one, or 0. The next one down is only a step away.
 func (s *set) last(below uint64) (uint64, error) {
-	found := false
-	if s.at == below {
-		found = s.iter.Prev()
-	} else {
-		found = s.iter.SeekLT(binary.BigEndian.AppendUint64(append([]byte{}, s.prefix...), below))
+	step := s.iter.Prev
+	if s.at != below {
+		step = func() bool { return s.iter.SeekLT(binary.BigEndian.AppendUint64(append([]byte{}, s.prefix...), below)) }
 	}
-	if !found {
+	if !step() {
 		return 0, s.iter.Error()
 	}
 	s.at = binary.BigEndian.Uint64(s.iter.Key()[len(s.prefix):])
