@@ -130,6 +130,11 @@ bench-pg-growth: deps ## Measure the PostgreSQL store at PG_ROWS (1 M and 20 M) 
 	go build -o bin/tallystick-versus ./cmd/tallystick-versus
 	bin/tallystick-versus pg-growth --rows $(PG_ROWS) --json bin/bench-pg-growth.json $(BENCH)
 
+.PHONY: bench-fairness
+bench-fairness: ## Measure what a flood by one tenant does to another's answers
+	go build -o bin/tallystick-versus ./cmd/tallystick-versus
+	bin/tallystick-versus fairness --json bin/bench-fairness.json $(BENCH)
+
 .PHONY: lint
 lint: $(GOLANGCI) ## Check with gofmt, go vet and golangci-lint
 	@unformatted="$$(gofmt -l .)"

@@ -126,15 +126,15 @@ func (s *Server) open(ctx context.Context, fatal func(error)) error {
 	}
 	requests, joined := once.New(once.Options{Store: s.store, Keep: s.settings.Requests.Keep, Admit: s.settings.Requests.admit(limiter), Observe: m.repeated, Told: m.changed})
 	keys := registry.New(joined, rand.Reader)
+	// Once begun this is not given up: a key that was made and never shown would be lost.
+	kept := context.WithoutCancel(ctx)
 	if s.settings.RootKey != "" {
-		if err := keys.FoundOperator(ctx); err != nil {
-			return fmt.Errorf("make the operator's ledger: %w", err)
-		}
+		err = keys.FoundOperator(kept)
 	} else {
-		// Once begun this is not given up: a key that was made and never shown would be lost.
-		if s.operatorKey, _, err = keys.OperatorKey(context.WithoutCancel(ctx)); err != nil {
-			return fmt.Errorf("make the operator's key: %w", err)
-		}
+		s.operatorKey, _, err = keys.OperatorKey(kept)
+	}
+	if err != nil {
+		return fmt.Errorf("make the operator's ledger and key: %w", err)
 	}
 	shown := promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelWarn)})
 	h := s.settings.HTTP

@@ -212,6 +212,9 @@ func (r *windowsRun) ingest(ctx context.Context) (err error) {
 			if turn > 0 {
 				rates[i] = append(rates[i], rate)
 			}
+			if err := e.Settle(ctx); err != nil { // else it goes on in the other's turn
+				return err
+			}
 		}
 	}
 	r.result.Idle, r.result.Slicing = median(rates[0]), median(rates[1])

@@ -13,3 +13,6 @@ const flipStride = 13
 
 // rapidChecks is how many lives and records are tried, unless the command line says so.
 const rapidChecks = "25"
+
+// sliceCrashes bounds the crashes while slicing that are looked at.
+const sliceCrashes = 60

@@ -225,9 +225,6 @@ func TestPowerFailsWhileSlicing(t *testing.T) {
 	t.Logf("%d crash points, every %dth looked at", len(crashed), step)
 }
 
-// sliceCrashes bounds the crashes that are looked at.
-const sliceCrashes = 60
-
 func agreeAfterCrash(fs vfs.FS, clock *storetest.Clock) error {
 	rng := rand.New(rand.NewPCG(2, 3))
 	e, err := Open(eager(fs, clock.Now))
