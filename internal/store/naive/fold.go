@@ -47,9 +47,9 @@ func (t *book) Target(k usage.Key) (*usage.Row, error) {
 
 func (t *book) Corrected(target usage.Key, number uint32) (usage.Corrected, error) {
 	var c usage.Corrected
-	for i := range t.rows {
+	for _, i := range t.corrections[target.ID()] {
 		r := t.rows[i].Event
-		if r == nil || r.Corrects != target.ID() {
+		if r == nil {
 			continue
 		}
 		for _, o := range r.Outcomes {
@@ -132,9 +132,9 @@ func (t *book) facts(id usage.CounterID, upTo uint64) []fact {
 
 func (t *book) left(id usage.CounterID, r *ledger.Row, o usage.Outcome, upTo uint64) fact {
 	all, onTime := usage.Effective{Quantity: o.Value, Counts: true}, usage.Effective{Quantity: o.Value, Counts: o.Why == usage.OnTime}
-	for _, i := range t.counters[id] {
+	for _, i := range t.corrections[r.Event.Key.ID()] {
 		c := &t.rows[i]
-		if c.Seq > upTo || c.Event == nil || c.Event.Corrects != r.Event.Key.ID() {
+		if c.Seq > upTo || c.Event == nil {
 			continue
 		}
 		for _, co := range c.Event.Outcomes {

@@ -51,9 +51,10 @@ type book struct {
 	head     ledger.Head
 	hasher   ledger.Hasher
 	config   config
-	// Two indexes keep tests of some thousand rows quick. They hold nothing that a scan would not find.
-	keys     map[usage.Key]int
-	counters map[usage.CounterID][]int
+	// Three indexes keep tests of some thousand rows quick. They hold nothing that a scan would not find.
+	keys        map[usage.Key]int
+	counters    map[usage.CounterID][]int
+	corrections map[string][]int // by the id of the corrected fact
 	// gone are the rows that have left: nobody is shown them any more. Folds still see them, so that the oracle needs no base.
 	gone map[uint64]bool
 }
@@ -72,7 +73,7 @@ type config struct {
 
 func newBook() *book {
 	return &book{
-		keys: map[usage.Key]int{}, counters: map[usage.CounterID][]int{}, gone: map[uint64]bool{},
+		keys: map[usage.Key]int{}, counters: map[usage.CounterID][]int{}, corrections: map[string][]int{}, gone: map[uint64]bool{},
 		config: config{keys: map[string]tenant.APIKey{}, meters: map[string]*meter.Meter{}, periods: map[calendar.Month]usage.Period{},
 			plans: map[string]quota.Plan{}, assigned: map[string]string{}},
 	}
@@ -259,6 +260,9 @@ func (t *book) index(i int) {
 	if r.Event != nil {
 		if !t.gone[r.Seq] {
 			t.keys[r.Event.Key] = i
+			if r.Event.IsCorrection() {
+				t.corrections[r.Event.Corrects] = append(t.corrections[r.Event.Corrects], i)
+			}
 		}
 		for _, o := range r.Event.Outcomes {
 			id := usage.CounterID{Meter: o.Meter, Customer: r.Event.Customer, Month: r.Event.Month()}
@@ -295,7 +299,7 @@ func (t *book) index(i int) {
 func (t *book) reindex() {
 	before := t.config
 	fresh := newBook()
-	t.keys, t.counters, t.config = fresh.keys, fresh.counters, fresh.config
+	t.keys, t.counters, t.corrections, t.config = fresh.keys, fresh.counters, fresh.corrections, fresh.config
 	for i := range t.rows {
 		t.index(i)
 	}
