@@ -26,6 +26,7 @@ import (
 // eager slices every commit at once.
 func eager(fs vfs.FS, now func() time.Time) Options {
 	o := tiny(fs, now)
+	o.NoSlices = false
 	o.SliceBytes = 1
 	return o
 }
