@@ -38,6 +38,9 @@ func smallIndex(t testing.TB) *vfs.MemFS {
 func TestEveryFlippedBitIsFound(t *testing.T) {
 	fs := smallIndex(t)
 	x := mustOpen(t, fs, 4)
+	if err := x.settle(); err != nil { // the sketches, which are made from these files
+		t.Fatal(err)
+	}
 	for _, name := range files(t, fs) {
 		data, err := fs.UnsafeGetFileDataBuffer(fs.PathJoin(testDir, name))
 		if err != nil {
