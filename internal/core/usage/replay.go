@@ -84,7 +84,7 @@ func (r *replay) correct(a *Arrival) {
 }
 
 func (r *replay) fold(rows []Arrival) (out Replayed) {
-	onTime, all := map[string]bool{}, map[string]bool{}
+	onTime, anyhow := memberSet{}, memberSet{}
 	for i := range rows {
 		a := &rows[i]
 		if a.Corrects != "" {
@@ -98,17 +98,10 @@ func (r *replay) fold(rows []Arrival) (out Replayed) {
 		if f := r.facts[a.Key]; f != nil {
 			c = f.corrected
 		}
-		if e := c.all(a.Value); e.Counts {
-			out.All.Add(e.Quantity, a.Time, a.Key)
-			all[a.Member] = true
+		anyhow.fold(&out.All, c.all(a.Value), a.Time, a.Key, a.Member)
+		if r.why[i] == OnTime {
+			onTime.fold(&out.OnTime, c.onTime(a.Value), a.Time, a.Key, a.Member)
 		}
-		if e := c.onTime(a.Value); e.Counts && r.why[i] == OnTime {
-			out.OnTime.Add(e.Quantity, a.Time, a.Key)
-			onTime[a.Member] = true
-		}
-	}
-	if r.meter.UniqueProperty != "" {
-		out.All.Members, out.OnTime.Members = int64(len(all)), int64(len(onTime))
 	}
 	return out
 }

@@ -73,24 +73,6 @@ func feeds(r *usage.Row, number uint32) bool {
 // slugs names the meters by number. Rows name only meters that existed when they were written, so the view knows all.
 type slugs map[uint32]string
 
-func readSlugs(v store.View) (slugs, error) {
-	const page = 1000
-	out := slugs{}
-	for after := ""; ; {
-		meters, err := v.Meters(after, page)
-		if err != nil {
-			return nil, err
-		}
-		for i := range meters {
-			out[meters[i].Number] = meters[i].Slug
-			after = meters[i].Slug
-		}
-		if len(meters) < page {
-			return out, nil
-		}
-	}
-}
-
 // listEvents serves GET /v1/events. A page may be short, or empty, and still have a next one: a store ends a scan that has
 // passed over too many rows.
 func listEvents(x *exchange) error {
@@ -112,7 +94,7 @@ func listEvents(x *exchange) error {
 	}
 	var b, next []byte
 	err = x.s.options.Store.View(x.r.Context(), x.caller.Tenant, func(v store.View) error {
-		names, err := readSlugs(v)
+		names, err := store.Slugs(v)
 		if err != nil {
 			return err
 		}
@@ -170,7 +152,7 @@ func getEvent(x *exchange) error {
 	}
 	var b []byte
 	err := x.s.options.Store.View(x.r.Context(), x.caller.Tenant, func(v store.View) error {
-		names, err := readSlugs(v)
+		names, err := store.Slugs(v)
 		if err != nil {
 			return err
 		}

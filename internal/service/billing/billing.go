@@ -29,19 +29,12 @@ type Service struct {
 func New(s store.Store) *Service { return &Service{store: s, looks: maxLooked} }
 
 // Slugs names a tenant's meters by number, for whoever prints what holds numbers. Errors: NotFound.
-func (s *Service) Slugs(ctx context.Context, tenantID string) (map[uint32]string, error) {
-	slugs := map[uint32]string{}
-	err := s.view(ctx, tenantID, func(v store.View) error {
-		meters, err := allMeters(v)
-		for i := range meters {
-			slugs[meters[i].Number] = meters[i].Slug
-		}
+func (s *Service) Slugs(ctx context.Context, tenantID string) (slugs map[uint32]string, err error) {
+	err = s.view(ctx, tenantID, func(v store.View) (err error) {
+		slugs, err = store.Slugs(v)
 		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return slugs, nil
+	return slugs, err
 }
 
 func allMeters(v store.View) ([]store.Meter, error) {

@@ -151,7 +151,7 @@ func (r *run) plan(ids []string) error {
 		b := book{tenant: id}
 		err := r.store.View(r.ctx, id, func(v store.View) (err error) {
 			b.head = v.Head().Seq
-			b.meters, err = slugs(v)
+			b.meters, err = store.Slugs(v)
 			return err
 		})
 		if err != nil {
@@ -174,24 +174,6 @@ func (r *run) plan(ids []string) error {
 		return problem.New(problem.NotFound, "no meter %q", r.options.Filter.Meter)
 	}
 	return nil
-}
-
-func slugs(v store.View) (map[uint32]string, error) {
-	const page = 1000
-	out := map[uint32]string{}
-	for after := ""; ; {
-		meters, err := v.Meters(after, page)
-		if err != nil {
-			return nil, fmt.Errorf("list meters: %w", err)
-		}
-		for i := range meters {
-			out[meters[i].Number] = meters[i].Slug
-			after = meters[i].Slug
-		}
-		if len(meters) < page {
-			return out, nil
-		}
-	}
 }
 
 // viewRows bounds the rows that one view is held open for.

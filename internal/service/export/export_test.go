@@ -93,7 +93,7 @@ func (w *world) rows(tenantID string, kind Kind) (out []any) {
 	err := w.store.View(w.Context(), tenantID, func(v store.View) error {
 		b := &book{tenant: tenantID}
 		var err error
-		if b.meters, err = slugs(v); err != nil {
+		if b.meters, err = store.Slugs(v); err != nil {
 			return err
 		}
 		_, _, err = v.Rows(0, store.RowHint{}, func(r *ledger.Row) bool {

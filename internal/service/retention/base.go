@@ -57,7 +57,7 @@ func (r *run) tellBase(id string, m calendar.Month, rows []meterJSON) error {
 // agree compares the sums of counters with those of rows.
 func (r *run) agree(id string, sums map[uint32]amount.Amount, rows []meterJSON) error {
 	return r.store.View(r.ctx, id, func(v store.View) error {
-		slugs, err := slugsOf(v)
+		slugs, err := store.Slugs(v)
 		if err != nil {
 			return err
 		}
@@ -76,7 +76,7 @@ func (r *run) agree(id string, sums map[uint32]amount.Amount, rows []meterJSON) 
 
 // baseFrom takes some counters of a month and tells where the rest begins; in no month when there is none.
 func baseFrom(v store.View, from store.CounterPlace) (*ledger.Base, store.CounterPlace, error) {
-	slugs, err := slugsOf(v)
+	slugs, err := store.Slugs(v)
 	if err != nil {
 		return nil, from, err
 	}

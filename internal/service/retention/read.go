@@ -158,7 +158,7 @@ func (r *run) readBack(id string, want manifest) error {
 	defer func() { _ = rows.close() }() // was only read
 	p := proof{manifest: &m, chain: sha256.New(), sums: map[uint32]*taken{}}
 	err = r.store.View(r.ctx, id, func(v store.View) error {
-		if p.slugs, err = slugsOf(v); err != nil {
+		if p.slugs, err = store.Slugs(v); err != nil {
 			return err
 		}
 		hint := store.RowHint{From: m.month.Start(), To: m.month.End(), Events: true}

@@ -95,7 +95,7 @@ func (r *run) write(id string, d *due) (*written, error) {
 		if err != nil {
 			return err
 		}
-		slugs, err := slugsOf(v)
+		slugs, err := store.Slugs(v)
 		if err != nil {
 			return err
 		}
@@ -133,15 +133,6 @@ func (r *run) write(id string, d *due) (*written, error) {
 		err = errors.Join(err, m.finish())
 	}
 	return w, err
-}
-
-func slugsOf(v store.View) (map[uint32]string, error) {
-	meters, err := v.Meters("", tenant.MaxMeters)
-	out := map[uint32]string{}
-	for i := range meters {
-		out[meters[i].Number] = meters[i].Slug
-	}
-	return out, err
 }
 
 func (m *monthFiles) add(r *ledger.Row, at *place) error {
