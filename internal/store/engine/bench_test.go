@@ -22,7 +22,7 @@ import (
 func BenchmarkRecord(b *testing.B) {
 	for _, c := range []struct{ batch, submitters int }{{1, 1}, {1, 64}, {100, 16}, {1000, 1}, {1000, 16}} {
 		b.Run(fmt.Sprintf("%dx%d", c.batch, c.submitters), func(b *testing.B) {
-			e := mustOpen(b, Options{Dir: b.TempDir()})
+			e := mustOpen(b, Options{Dir: b.TempDir(), NoSlices: true})
 			defer func() { _ = e.Close() }()
 			if err := storetest.Create(e, "acme", storetest.NewMeter("calls", meter.Sum)); err != nil {
 				b.Fatal(err)
@@ -38,6 +38,7 @@ func benchmarkRecord(b *testing.B, e *Engine, batch, submitters int) {
 	for i := range customers {
 		customers[i] = "cus_" + strconv.FormatUint(zipf.Uint64(), 10)
 	}
+	base := calendar.FromTime(time.Now()) - 3_600_000_000
 	var next atomic.Int64
 	var wg sync.WaitGroup
 	b.ReportAllocs()
@@ -48,7 +49,6 @@ func benchmarkRecord(b *testing.B, e *Engine, batch, submitters int) {
 			defer wg.Done()
 			events := make([]usage.Event, batch)
 			rng := rand.New(rand.NewPCG(1, 2))
-			base := calendar.FromTime(time.Now()) - 3_600_000_000
 			for {
 				from := next.Add(int64(batch)) - int64(batch)
 				if from >= int64(b.N) {

@@ -23,7 +23,8 @@ import (
 //
 // The decider takes what already waits, never lingering for more, and judges it fact by fact against the state in memory,
 // which it changes at once. While the writer is busy with one group the decider fills the next; it hands it over when the
-// writer is free. So a group is as large as what arrived during one sync, and a lone caller waits for one sync only.
+// writer is free. So a group is as large as what arrived during one sync, and a lone caller waits for one sync only. A group
+// that has become large goes as soon as the writer is free, whatever still waits: the two must work at the same time.
 //
 // Invariants:
 //
@@ -54,7 +55,7 @@ func (e *Engine) decideLoop() {
 			<-e.queue.wake
 			continue
 		}
-		if !e.groupFull(g) {
+		if !e.groupFull(g) && !e.mayGo(g) {
 			select {
 			case <-e.idle:
 				e.idle <- struct{}{} // deciding may need to drain
@@ -90,12 +91,17 @@ func (e *Engine) groupFull(g *group) bool {
 	return g.facts >= maxGroupFacts || g.bound >= e.maxGroup
 }
 
+// mayGo reports whether the group is large enough for a sync of its own and the writer is free for it. Without this the first
+// answers set a pace that all callers fall into: everyone's facts in one group, judged while nothing is written, written while
+// nothing is judged.
+func (e *Engine) mayGo(g *group) bool { return g.facts >= goodGroupFacts && len(e.idle) > 0 }
+
 // admitWaiting judges what waits into the group, as far as it fits. It reports whether there was anything.
 func (e *Engine) admitWaiting(g *group) bool {
 	start, some := time.Now(), false
-	for !e.groupFull(g) {
+	for !e.groupFull(g) && !e.mayGo(g) {
 		from := len(g.works)
-		g.works = e.queue.take(g.works, maxGroupFacts-g.facts, e.maxGroup-g.bound)
+		g.works = e.queue.take(g.works, min(quantum, maxGroupFacts-g.facts), e.maxGroup-g.bound)
 		if len(g.works) == from {
 			break
 		}

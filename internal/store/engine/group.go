@@ -12,7 +12,9 @@ import (
 // Bounds of a group. Facts keep the time that deciding takes within a few milliseconds; bytes keep the record well inside a segment.
 const (
 	maxGroupFacts = 16_000
-	maxGroupBytes = 8 << 20
+	// goodGroupFacts are worth a sync: the group goes when the writer is free.
+	goodGroupFacts = 8000
+	maxGroupBytes  = 8 << 20
 )
 
 // group is what one journal record will hold, and the calls that wait for it.
