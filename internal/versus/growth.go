@@ -1,14 +1,12 @@
 package versus
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
+	"path/filepath"
 	"strconv"
 	"syscall"
 	"time"
@@ -17,7 +15,8 @@ import (
 )
 
 // Growth measures what becomes of an engine as keys gather. A child process fills the store, so that it can be killed like any
-// process, with a group on its way to the disk; the next child opens what it left.
+// process, with a group on its way to the disk; the next child opens what it left. What a stage is compared with is measured in turn
+// with it.
 
 // GrowthOptions of a run.
 type GrowthOptions struct {
@@ -37,6 +36,9 @@ const (
 	defaultGrowthBatch = 1000
 
 	defaultFirst = 1_000_000
+
+	// turns that the measurement of a stage is made in.
+	turns = 6
 
 	// windowShare of a stage's keys are added while its rate is taken.
 	windowShare = 5
@@ -58,11 +60,12 @@ type Growth struct {
 type Stage struct {
 	Keys            int64   `json:"keys"`
 	EventsPerSecond float64 `json:"events_per_second"`
-	Share           float64 `json:"share_of_first"`     // of the first stage's rate
-	CPUPerEvent     float64 `json:"cpu_seconds_each"`   // of the whole process, the making of the events and the merges included
-	Merges          int64   `json:"merges"`             // of the key index, done while it was measured
-	AnonymousBytes  int64   `json:"anonymous_bytes"`    // most memory beyond the page cache while it was measured
-	JournalPerEvent float64 `json:"journal_bytes_each"` // by key
+	Beside          float64 `json:"first_events_per_second"` // of a store with the first stage's keys, meanwhile
+	Share           float64 `json:"share_of_first"`          // of that
+	CPUPerEvent     float64 `json:"cpu_seconds_each"`        // of the whole process, the making of the events and the merges included
+	Merges          int64   `json:"merges"`                  // of the key index, done while it was measured
+	AnonymousBytes  int64   `json:"anonymous_bytes"`         // most memory beyond the page cache while it was measured
+	JournalPerEvent float64 `json:"journal_bytes_each"`      // by key
 	KeysPerEvent    float64 `json:"keys_bytes_each"`
 	StateBytes      int64   `json:"state_bytes"`
 	ReopenSeconds   float64 `json:"reopen_seconds"` // after a kill -9 at this stage
@@ -88,15 +91,12 @@ func RunGrowth(ctx context.Context, o GrowthOptions) (g *Growth, err error) {
 	g = &Growth{}
 	job := childJob{Dir: dir, Batch: o.Batch}
 	for _, job.Keys = range stages(o.First, o.Keys) {
-		job.Measure = window(o.Measure, job.Keys)
-		stage, left, err := fillAndKill(ctx, job, o.Progress)
+		stage, left, err := o.measure(ctx, job)
 		if err != nil {
 			return nil, fmt.Errorf("at %d keys: %w", job.Keys, err)
 		}
-		stage.Share = 1
-		if len(g.Stages) > 0 {
-			stage.Share = stage.EventsPerSecond / g.Stages[0].EventsPerSecond
-		}
+		fmt.Fprintf(o.Progress, "%d keys: %s events/s over the next %d with %d merges, %s in the first stage's store, %.0f ns of processor each, %d MiB of memory\n",
+			stage.Keys, count(stage.EventsPerSecond), window(o.Measure, job.Keys), stage.Merges, count(stage.Beside), 1e9*stage.CPUPerEvent, stage.AnonymousBytes/mebi)
 		job = left
 		opened, err := reopen(ctx, job)
 		if err != nil {
@@ -135,93 +135,109 @@ func enoughRoom(dir string, keys int64) error {
 	return nil
 }
 
-// fillAndKill runs a child until it has measured and then acknowledged some more, and kills it. What it returns is the job of the
-// next child, which starts with the proof of what this one acknowledged.
-func fillAndKill(ctx context.Context, job childJob, progress io.Writer) (*Stage, childJob, error) {
-	var stage *Stage
-	err := runChild(ctx, job, func(said *childSays) (enough bool) {
-		switch {
-		case said.Filled > 0:
-			fmt.Fprintf(progress, "%d of %d keys\n", said.Filled, job.Keys)
-		case said.Stage != nil:
-			stage = said.Stage
-			fmt.Fprintf(progress, "%d keys: %s events/s over the next %d with %d merges, %.0f ns of processor each, %d MiB of memory\n",
-				stage.Keys, count(stage.EventsPerSecond), job.Measure, stage.Merges, 1e9*stage.CPUPerEvent, stage.AnonymousBytes/mebi)
-		case said.Left != nil:
-			job = *said.Left
-			return true
-		}
-		return false
-	})
-	if err == nil && (stage == nil || job.Prove == nil) {
-		err = errors.New("the child ended before it had measured")
+// measure fills a child to the job's keys, takes its rate, and kills it some batches later. What it returns is the job of the next
+// child, which starts with the proof of what this one acknowledged.
+//
+// A machine is seldom equally fast for minutes. So a stage's rate is taken in turns, and before each turn another child, whose
+// store has the first stage's keys, has one of its own; whoever is not at work is stopped, its merges too.
+func (o *GrowthOptions) measure(ctx context.Context, job childJob) (stage *Stage, left childJob, err error) {
+	job.Measure = window(o.Measure, job.Keys)
+	big, err := startChild(ctx, job)
+	if err != nil {
+		return nil, left, err
 	}
-	return stage, job, err
+	defer func() { err = errors.Join(err, big.kill()) }()
+	ready := func(said *childSays) bool {
+		if said.Filled > 0 {
+			fmt.Fprintf(o.Progress, "%d of %d keys\n", said.Filled, job.Keys)
+		}
+		return said.Ready
+	}
+	if err := big.until(ready); err != nil {
+		return nil, left, err
+	}
+	var small *childProcess
+	if job.Keys > o.First {
+		if err := big.signal(syscall.SIGSTOP); err != nil {
+			return nil, left, err
+		}
+		if small, err = o.startSmall(ctx, job.Dir); err != nil {
+			return nil, left, err
+		}
+		defer func() { err = errors.Join(err, small.kill(), os.RemoveAll(filepath.Join(job.Dir, smallFolder))) }()
+	}
+	first, stage, err := takeTurns(small, big)
+	if err != nil {
+		return nil, left, err
+	}
+	if first == nil {
+		first = stage
+	}
+	stage.Beside = first.EventsPerSecond
+	stage.Share = stage.EventsPerSecond / stage.Beside
+	err = big.until(func(said *childSays) bool {
+		if said.Left != nil {
+			left = *said.Left
+		}
+		return said.Left != nil
+	})
+	return stage, left, err
+}
+
+const smallFolder = "first"
+
+// startSmall starts a child with the first stage's keys in a store of its own, and stops it.
+func (o *GrowthOptions) startSmall(ctx context.Context, dir string) (*childProcess, error) {
+	dir = filepath.Join(dir, smallFolder)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make a folder for the small store: %w", err)
+	}
+	small, err := startChild(ctx, childJob{Dir: dir, Batch: o.Batch, Keys: o.First, Measure: window(o.Measure, o.First)})
+	if err != nil {
+		return nil, err
+	}
+	if err = small.until(func(said *childSays) bool { return said.Ready }); err == nil {
+		err = small.signal(syscall.SIGSTOP)
+	}
+	if err != nil {
+		return nil, errors.Join(err, small.kill())
+	}
+	return small, nil
+}
+
+// takeTurns lets the children have their turns, until both have said what they saw, and the big one go on. There may
+// be no small one.
+func takeTurns(small, big *childProcess) (of, stage *Stage, err error) {
+	for range turns {
+		if small != nil {
+			if of, err = small.turn(); err != nil {
+				return nil, nil, fmt.Errorf("the small store: %w", err)
+			}
+		}
+		if stage, err = big.turn(); err != nil {
+			return nil, nil, err
+		}
+	}
+	return of, stage, big.signal(syscall.SIGCONT)
 }
 
 // reopen lets a child open the store, prove that the last acknowledged facts are there, and end.
 func reopen(ctx context.Context, job childJob) (seconds float64, err error) {
 	job.Keys = 0
-	proved := false
-	err = runChild(ctx, job, func(said *childSays) bool {
+	child, err := startChild(ctx, job)
+	if err != nil {
+		return 0, err
+	}
+	err = child.until(func(said *childSays) bool {
 		if said.Opened > 0 {
 			seconds = said.Opened
 		}
-		proved = proved || said.Proved
-		return false
+		return said.Proved
 	})
-	if err == nil && !proved {
-		err = errors.New("the child ended before it had proved anything")
-	}
-	return seconds, err
-}
-
-// runChild starts this program again as a child and hears what it says, until it ends or enough is said; then it is killed.
-func runChild(ctx context.Context, job childJob, hear func(*childSays) (enough bool)) error {
-	self, err := os.Executable()
 	if err != nil {
-		return fmt.Errorf("find this program: %w", err)
+		return 0, errors.Join(err, child.kill())
 	}
-	text, err := json.Marshal(job)
-	if err != nil {
-		return fmt.Errorf("write the child's job: %w", err)
-	}
-	child := exec.CommandContext(ctx, self, childCommand, string(text))
-	child.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	child.Stderr = os.Stderr
-	said, err := child.StdoutPipe()
-	if err != nil {
-		return fmt.Errorf("hear the child: %w", err)
-	}
-	if err := child.Start(); err != nil {
-		return fmt.Errorf("start the child: %w", err)
-	}
-	killed, err := listen(said, hear)
-	if killed || err != nil {
-		_ = child.Process.Kill() // SIGKILL: it gets no chance to tidy up
-	}
-	ended := child.Wait()
-	if err != nil {
-		return err
-	}
-	if ended != nil && !killed {
-		return fmt.Errorf("the child failed: %w", ended)
-	}
-	return nil
-}
-
-func listen(said io.Reader, hear func(*childSays) bool) (enough bool, err error) {
-	lines := bufio.NewScanner(said)
-	for lines.Scan() {
-		var one childSays
-		if err := json.Unmarshal(lines.Bytes(), &one); err != nil {
-			return false, fmt.Errorf("the child said %.200q: %w", lines.Text(), err)
-		}
-		if hear(&one) {
-			return true, nil
-		}
-	}
-	return false, lines.Err()
+	return seconds, child.wait()
 }
 
 func (g *Growth) judge() {
@@ -233,7 +249,7 @@ func (g *Growth) judge() {
 	mib := func(n float64) string { return fmt.Sprintf("%.0f MiB", n) }
 	seconds := func(n float64) string { return fmt.Sprintf("%.2f s", n) }
 	g.Targets = []Target{
-		newTarget("throughput at "+at+" against the first stage", ">= 80%", "95%", bound{value: last.Share, must: 0.8, goal: 0.95, show: showShare("the first")}),
+		newTarget("throughput at "+at+" against the first stage's", ">= 80%", "95%", bound{value: last.Share, must: 0.8, goal: 0.95, show: showShare("the first")}),
 		newTarget("memory beyond the page cache with "+at, "<= 1024 MiB", "512 MiB",
 			bound{value: float64(last.AnonymousBytes) / mebi, must: 1024, goal: 512, atMost: true, show: mib}),
 		diskTarget(last.JournalPerEvent + last.KeysPerEvent),
@@ -243,9 +259,9 @@ func (g *Growth) judge() {
 
 // Print writes the tables for people.
 func (g *Growth) Print(w io.Writer) {
-	fmt.Fprintf(w, "\n%12s %12s %9s %10s %7s %10s %12s %12s %10s %12s\n", "keys", "events/s", "of first", "cpu/ev", "merges", "memory", "journal/ev", "keys/ev", "state", "reopen")
+	fmt.Fprintf(w, "\n%12s %12s %10s %9s %10s %7s %10s %12s %12s %10s %12s\n", "keys", "events/s", "first", "of first", "cpu/ev", "merges", "memory", "journal/ev", "keys/ev", "state", "reopen")
 	for _, s := range g.Stages {
-		fmt.Fprintf(w, "%12d %12s %8.0f%% %7.0f ns %7d %6d MiB %10.1f B %10.1f B %6d MiB %10.2f s\n", s.Keys, count(s.EventsPerSecond), 100*s.Share,
+		fmt.Fprintf(w, "%12d %12s %10s %8.0f%% %7.0f ns %7d %6d MiB %10.1f B %10.1f B %6d MiB %10.2f s\n", s.Keys, count(s.EventsPerSecond), count(s.Beside), 100*s.Share,
 			1e9*s.CPUPerEvent, s.Merges, s.AnonymousBytes/mebi, s.JournalPerEvent, s.KeysPerEvent, s.StateBytes/mebi, s.ReopenSeconds)
 	}
 	printTargets(w, g.Targets)
@@ -254,9 +270,10 @@ func (g *Growth) Print(w io.Writer) {
 func newGrowthCommand(dir, file *string) *cobra.Command {
 	var o GrowthOptions
 	c := &cobra.Command{
-		Use:     "growth",
-		Short:   "Measure the engine as its known keys grow",
-		Long:    `Fills an engine to 1 M, 10 M, 100 M known keys, and measures at each: throughput, memory, disk, and the start after a kill -9.`,
+		Use:   "growth",
+		Short: "Measure the engine as its known keys grow",
+		Long: `Fills an engine to 1 M, 10 M, 100 M known keys, and measures at each: throughput in turn with
+that of a store with the first stage's keys, memory, disk, and the start after a kill -9.`,
 		Example: `  tallystick-versus growth --keys 100000000 --dir /mnt/disk`,
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {

@@ -22,7 +22,7 @@ func TestGrowth(t *testing.T) {
 		t.Fatalf("%d stages:\n%s", len(g.Stages), progress.String())
 	}
 	for _, s := range g.Stages {
-		if s.EventsPerSecond <= 0 || s.AnonymousBytes <= 0 || s.JournalPerEvent <= 0 || s.ReopenSeconds <= 0 || s.CPUPerEvent <= 0 {
+		if s.EventsPerSecond <= 0 || s.Beside <= 0 || s.Share != s.EventsPerSecond/s.Beside || s.AnonymousBytes <= 0 || s.JournalPerEvent <= 0 || s.ReopenSeconds <= 0 || s.CPUPerEvent <= 0 {
 			t.Errorf("stage %+v", s)
 		}
 	}
@@ -45,7 +45,7 @@ func TestGrowthProofFindsALoss(t *testing.T) {
 	ctx := context.Background()
 	job := childJob{Dir: t.TempDir()}
 	var said bytes.Buffer
-	if err := newChild(job, &said).run(ctx); err != nil {
+	if err := newChild(job, strings.NewReader(""), &said).run(ctx); err != nil {
 		t.Fatal(err)
 	}
 	first := said.String()
@@ -54,7 +54,7 @@ func TestGrowthProofFindsALoss(t *testing.T) {
 	}
 	job.Hour = time.Now().Add(-time.Hour) // not the first child: the tenants are there
 	job.Prove = &proof{Stream: 3, Tenant: 1, Before: 40}
-	if err := newChild(job, &said).run(ctx); err == nil || !strings.Contains(err.Error(), "40 were counted") {
+	if err := newChild(job, strings.NewReader(""), &said).run(ctx); err == nil || !strings.Contains(err.Error(), "40 were counted") {
 		t.Errorf("error %v", err)
 	}
 }

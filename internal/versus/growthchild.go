@@ -1,6 +1,7 @@
 package versus
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -62,6 +63,8 @@ type childSays struct {
 	Opened float64   `json:"opened,omitempty"` // seconds
 	Proved bool      `json:"proved,omitempty"`
 	Filled int64     `json:"filled,omitempty"`
+	Ready  bool      `json:"ready,omitempty"`  // filled; a line of input starts each turn
+	Turned bool      `json:"turned,omitempty"` // one more, not the last
 	Stage  *Stage    `json:"stage,omitempty"`
 	Left   *childJob `json:"left,omitempty"` // kill me now; this is the next job
 }
@@ -77,15 +80,16 @@ func newGrowthChildCommand() *cobra.Command {
 			if err := json.Unmarshal([]byte(args[0]), &job); err != nil {
 				return &usageError{fmt.Errorf("job: %w", err)}
 			}
-			return newChild(job, c.OutOrStdout()).run(c.Context())
+			return newChild(job, c.InOrStdin(), c.OutOrStdout()).run(c.Context())
 		},
 	}
 }
 
 // child is the engine under growth.
 type child struct {
-	job childJob
-	say *json.Encoder
+	job  childJob
+	hear *bufio.Scanner
+	say  *json.Encoder
 	engineSubject
 
 	mu      sync.Mutex // guards those below
@@ -94,8 +98,8 @@ type child struct {
 	batches int // of the first stream
 }
 
-func newChild(job childJob, out io.Writer) *child {
-	return &child{job: job, say: json.NewEncoder(out), known: job.Known, told: job.Known}
+func newChild(job childJob, in io.Reader, out io.Writer) *child {
+	return &child{job: job, hear: bufio.NewScanner(in), say: json.NewEncoder(out), known: job.Known, told: job.Known}
 }
 
 func (c *child) run(ctx context.Context) (err error) {
@@ -168,15 +172,30 @@ func (c *child) grow(ctx context.Context) error {
 	return err
 }
 
+// measure takes the rate, turn by turn, each when it is told to.
 func (c *child) measure(ctx context.Context, streams []*load.Stream) (*Stage, error) {
 	stage := &Stage{Keys: c.known}
 	merges, err := c.figure(mergesFigure)
 	if err != nil {
 		return nil, err
 	}
-	peak, used := watchMemory(), processorTime()
-	took, err := c.send(ctx, streams, stage.Keys+c.job.Measure, nil)
-	used = processorTime() - used
+	peak := watchMemory()
+	var took, used time.Duration
+	err = c.say.Encode(childSays{Ready: true})
+	for n := int64(1); n <= turns && err == nil; n++ {
+		if !c.hear.Scan() {
+			err = errors.New("nobody asks for another turn")
+			break
+		}
+		var lasted time.Duration
+		before := processorTime()
+		lasted, err = c.send(ctx, streams, stage.Keys+c.job.Measure*n/turns, nil)
+		took += lasted
+		used += processorTime() - before
+		if n < turns && err == nil {
+			err = c.say.Encode(childSays{Turned: true})
+		}
+	}
 	if stage.AnonymousBytes = peak(); err != nil {
 		return nil, err
 	}
