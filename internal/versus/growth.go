@@ -142,7 +142,7 @@ func enoughRoom(dir string, keys int64) error {
 // store has the first stage's keys, has one of its own; whoever is not at work is stopped, its merges too.
 func (o *GrowthOptions) measure(ctx context.Context, job childJob) (stage *Stage, left childJob, err error) {
 	job.Measure = window(o.Measure, job.Keys)
-	big, err := startChild(ctx, job)
+	big, err := startChild[childSays](ctx, childCommand, job)
 	if err != nil {
 		return nil, left, err
 	}
@@ -156,7 +156,7 @@ func (o *GrowthOptions) measure(ctx context.Context, job childJob) (stage *Stage
 	if err := big.until(ready); err != nil {
 		return nil, left, err
 	}
-	var small *childProcess
+	var small *growthProcess
 	if job.Keys > o.First {
 		if err := big.signal(syscall.SIGSTOP); err != nil {
 			return nil, left, err
@@ -187,12 +187,12 @@ func (o *GrowthOptions) measure(ctx context.Context, job childJob) (stage *Stage
 const smallFolder = "first"
 
 // startSmall starts a child with the first stage's keys in a store of its own, and stops it.
-func (o *GrowthOptions) startSmall(ctx context.Context, dir string) (*childProcess, error) {
+func (o *GrowthOptions) startSmall(ctx context.Context, dir string) (*growthProcess, error) {
 	dir = filepath.Join(dir, smallFolder)
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make a folder for the small store: %w", err)
 	}
-	small, err := startChild(ctx, childJob{Dir: dir, Batch: o.Batch, Keys: o.First, Measure: window(o.Measure, o.First)})
+	small, err := startChild[childSays](ctx, childCommand, childJob{Dir: dir, Batch: o.Batch, Keys: o.First, Measure: window(o.Measure, o.First)})
 	if err != nil {
 		return nil, err
 	}
@@ -207,24 +207,44 @@ func (o *GrowthOptions) startSmall(ctx context.Context, dir string) (*childProce
 
 // takeTurns lets the children have their turns, until both have said what they saw, and the big one go on. There may
 // be no small one.
-func takeTurns(small, big *childProcess) (of, stage *Stage, err error) {
+func takeTurns(small, big *growthProcess) (of, stage *Stage, err error) {
 	for range turns {
 		if small != nil {
-			if of, err = small.turn(); err != nil {
+			if of, err = turn(small); err != nil {
 				return nil, nil, fmt.Errorf("the small store: %w", err)
 			}
 		}
-		if stage, err = big.turn(); err != nil {
+		if stage, err = turn(big); err != nil {
 			return nil, nil, err
 		}
 	}
 	return of, stage, big.signal(syscall.SIGCONT)
 }
 
+type growthProcess = childProcess[childSays]
+
+// turn lets a stopped child have one turn and stops it again. The last turn ends with what was seen in all of them.
+func turn(c *growthProcess) (stage *Stage, err error) {
+	if err := c.signal(syscall.SIGCONT); err != nil {
+		return nil, err
+	}
+	if err := c.tell("go"); err != nil {
+		return nil, err
+	}
+	err = c.until(func(said *childSays) bool {
+		stage = said.Stage
+		return said.Turned || stage != nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return stage, c.signal(syscall.SIGSTOP)
+}
+
 // reopen lets a child open the store, prove that the last acknowledged facts are there, and end.
 func reopen(ctx context.Context, job childJob) (seconds float64, err error) {
 	job.Keys = 0
-	child, err := startChild(ctx, job)
+	child, err := startChild[childSays](ctx, childCommand, job)
 	if err != nil {
 		return 0, err
 	}

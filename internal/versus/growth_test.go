@@ -93,7 +93,7 @@ func TestAnonymousMemory(t *testing.T) {
 }
 
 func TestCommandIsUsedWrong(t *testing.T) {
-	for _, args := range [][]string{{"--only", "oracle"}, {"--nonsense"}, {"growth", "--keys", "0"}, {childCommand, "{"}, {"stray"}} {
+	for _, args := range [][]string{{"--only", "oracle"}, {"--nonsense"}, {"growth", "--keys", "0"}, {childCommand, "{"}, {floodCommand, "{"}, {"stray"}} {
 		var out bytes.Buffer
 		if code := Main(args, &out, &out); code != 2 {
 			t.Errorf("%v: exit %d: %s", args, code, out.String())

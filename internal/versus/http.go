@@ -48,6 +48,10 @@ type engineHTTP struct {
 }
 
 func openEngineHTTP(ctx context.Context, b *bench, _ Cell) (subject, error) {
+	return startEngineHTTP(ctx, b)
+}
+
+func startEngineHTTP(ctx context.Context, b *bench) (*engineHTTP, error) {
 	s := &engineHTTP{posting: posting{w: b.w}, dir: b.folder()}
 	var err error
 	if s.server, err = target.Start(ctx, s.dir); err != nil {

@@ -15,7 +15,7 @@ import (
 
 // The child of a growth run is this program again.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == childCommand {
+	if len(os.Args) > 1 && (os.Args[1] == childCommand || os.Args[1] == floodCommand) {
 		os.Exit(Main(os.Args[1:], os.Stdout, os.Stderr))
 	}
 	os.Exit(m.Run())

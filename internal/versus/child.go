@@ -12,15 +12,15 @@ import (
 	"syscall"
 )
 
-// childProcess is this program once more, as a child that does a job.
-type childProcess struct {
+// childProcess is this program once more, as a child that does a job. It says lines of JSON and can be told lines of text.
+type childProcess[Says any] struct {
 	command *exec.Cmd
-	tell    io.Writer
+	input   io.Writer
 	said    *bufio.Scanner
 	ended   bool
 }
 
-func startChild(ctx context.Context, job childJob) (*childProcess, error) {
+func startChild[Says any](ctx context.Context, command string, job any) (*childProcess[Says], error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("find this program: %w", err)
@@ -29,10 +29,10 @@ func startChild(ctx context.Context, job childJob) (*childProcess, error) {
 	if err != nil {
 		return nil, fmt.Errorf("write the child's job: %w", err)
 	}
-	c := &childProcess{command: exec.CommandContext(ctx, self, childCommand, string(text))}
+	c := &childProcess[Says]{command: exec.CommandContext(ctx, self, command, string(text))}
 	c.command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	c.command.Stderr = os.Stderr
-	if c.tell, err = c.command.StdinPipe(); err != nil {
+	if c.input, err = c.command.StdinPipe(); err != nil {
 		return nil, fmt.Errorf("speak to the child: %w", err)
 	}
 	said, err := c.command.StdoutPipe()
@@ -47,9 +47,9 @@ func startChild(ctx context.Context, job childJob) (*childProcess, error) {
 }
 
 // until hears what the child says until it is enough.
-func (c *childProcess) until(enough func(*childSays) bool) error {
+func (c *childProcess[Says]) until(enough func(*Says) bool) error {
 	for c.said.Scan() {
-		var one childSays
+		var one Says
 		if err := json.Unmarshal(c.said.Bytes(), &one); err != nil {
 			return fmt.Errorf("the child said %.200q: %w", c.said.Text(), err)
 		}
@@ -63,25 +63,14 @@ func (c *childProcess) until(enough func(*childSays) bool) error {
 	return errors.Join(errors.New("the child ended before it had said enough"), c.wait())
 }
 
-// turn lets a stopped child do one turn and stops it again. The last turn ends with what was seen in all of them.
-func (c *childProcess) turn() (stage *Stage, err error) {
-	if err := c.signal(syscall.SIGCONT); err != nil {
-		return nil, err
+func (c *childProcess[Says]) tell(line string) error {
+	if _, err := io.WriteString(c.input, line+"\n"); err != nil {
+		return fmt.Errorf("speak to the child: %w", err)
 	}
-	if _, err := io.WriteString(c.tell, "go\n"); err != nil {
-		return nil, fmt.Errorf("speak to the child: %w", err)
-	}
-	err = c.until(func(said *childSays) bool {
-		stage = said.Stage
-		return said.Turned || stage != nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	return stage, c.signal(syscall.SIGSTOP)
+	return nil
 }
 
-func (c *childProcess) signal(s syscall.Signal) error {
+func (c *childProcess[Says]) signal(s syscall.Signal) error {
 	if err := c.command.Process.Signal(s); err != nil {
 		return fmt.Errorf("signal the child: %w", err)
 	}
@@ -89,7 +78,7 @@ func (c *childProcess) signal(s syscall.Signal) error {
 }
 
 // kill ends the child without a chance to tidy up, if it has not ended.
-func (c *childProcess) kill() error {
+func (c *childProcess[Says]) kill() error {
 	if c.ended {
 		return nil
 	}
@@ -101,7 +90,7 @@ func (c *childProcess) kill() error {
 	return nil
 }
 
-func (c *childProcess) wait() error {
+func (c *childProcess[Says]) wait() error {
 	c.ended = true
 	if err := c.command.Wait(); err != nil {
 		return fmt.Errorf("the child failed: %w", err)
