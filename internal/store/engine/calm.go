@@ -1,0 +1,78 @@
+package engine
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+)
+
+// While a tenant sends large batches and another sends little, the large ones are taken one at a time. A tenant that floods the server from many
+// connections would else keep all processors busy, and every step on the way of another's single event, from the socket to the
+// answer, would wait behind its batches. One at a time leaves gaps; when nobody else is there, or all send much, there is no bound.
+
+const (
+	// fewFacts are little.
+	fewFacts = 100
+	// calmFor is how long a tenant that sent little is thought to go on.
+	calmFor = time.Second
+	// calmStep is how exactly that is known: to note every call would cost more than it is worth.
+	calmStep = 100 * time.Millisecond
+)
+
+// calm remembers two tenants that send little: one of them is not the one that asks.
+type calm [2]atomic.Pointer[calmCall]
+
+type calmCall struct {
+	book *book
+	at   time.Time
+}
+
+// note remembers a call of few facts.
+func (c *calm) note(b *book, now time.Time) {
+	for i := range c {
+		last := c[i].Load()
+		switch {
+		case last == nil, now.Sub(last.at) > calmFor, last.book == b && now.Sub(last.at) > calmStep:
+			c[i].Store(&calmCall{b, now})
+			return
+		case last.book == b:
+			return
+		}
+	}
+}
+
+// beside reports whether another tenant sends little.
+func (c *calm) beside(b *book, now time.Time) bool {
+	for i := range c {
+		if last := c[i].Load(); last != nil && last.book != b && now.Sub(last.at) <= calmFor {
+			return true
+		}
+	}
+	return false
+}
+
+// enter waits for the turn of a large batch where there are turns. What it returns ends the turn.
+func (c *calm) enter(ctx context.Context, b *book, facts int) (leave func(), err error) {
+	now := time.Now()
+	if facts <= fewFacts {
+		c.note(b, now)
+		return func() {}, nil
+	}
+	if !c.beside(b, now) {
+		return func() {}, nil
+	}
+	// Who waits for a turn is not in the queue yet, and bounded like it.
+	if b.lined.Add(int64(facts)) > maxQueuedTenantFacts {
+		b.lined.Add(-int64(facts))
+		return nil, errBusy()
+	}
+	defer b.lined.Add(-int64(facts))
+	select {
+	case b.large <- struct{}{}:
+		return b.leaveLarge, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (b *book) leaveLarge() { <-b.large }
