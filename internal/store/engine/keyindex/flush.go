@@ -3,6 +3,7 @@ package keyindex
 import (
 	"cmp"
 	"errors"
+	"runtime"
 	"slices"
 	"time"
 )
@@ -297,3 +298,8 @@ func (x *Index) Flush() error {
 		x.changed.Wait()
 	}
 }
+
+// giveWay lets others run. Flushes and merges work without a pause, and Go takes a
+// processor away only after 10 ms: on a machine of few, answers would wait that long at
+// each of the steps they pass through. It is called every hundred microseconds or so.
+func giveWay() { runtime.Gosched() }

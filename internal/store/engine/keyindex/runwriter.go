@@ -74,6 +74,7 @@ func (w *runWriter) append(entries []Entry) error {
 		}
 		encodeEntry(s, &entries[i])
 	}
+	giveWay()
 	return nil
 }
 

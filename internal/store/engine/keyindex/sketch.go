@@ -150,5 +150,6 @@ func (s sketch) addAll(c *cursor, p uint32, pshift uint) (keys int64, err error)
 			s.add(hi, hi<<(64-pshift))
 			keys++
 		}
+		giveWay()
 	}
 }
