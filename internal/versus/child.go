@@ -10,9 +10,12 @@ import (
 	"os"
 	"os/exec"
 	"syscall"
+
+	"github.com/spf13/cobra"
 )
 
-// childProcess is this program once more, as a child that does a job. It says lines of JSON and can be told lines of text.
+// childProcess is this program once more, as a child that does a job. The job is the first line it is told, because the arguments of a
+// process are for all to see and a job may hold keys. It says lines of JSON.
 type childProcess[Says any] struct {
 	command *exec.Cmd
 	input   io.Writer
@@ -29,7 +32,7 @@ func startChild[Says any](ctx context.Context, command string, job any) (*childP
 	if err != nil {
 		return nil, fmt.Errorf("write the child's job: %w", err)
 	}
-	c := &childProcess[Says]{command: exec.CommandContext(ctx, self, command, string(text))}
+	c := &childProcess[Says]{command: exec.CommandContext(ctx, self, command)}
 	c.command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	c.command.Stderr = os.Stderr
 	if c.input, err = c.command.StdinPipe(); err != nil {
@@ -43,7 +46,29 @@ func startChild[Says any](ctx context.Context, command string, job any) (*childP
 	if err := c.command.Start(); err != nil {
 		return nil, fmt.Errorf("start the child: %w", err)
 	}
+	if err := c.tell(string(text)); err != nil {
+		return nil, errors.Join(err, c.kill())
+	}
 	return c, nil
+}
+
+// newChildCommand is the other end of startChild. What follows the job's line can be read from told.
+func newChildCommand[Job any](name, short string, run func(ctx context.Context, job Job, told *bufio.Scanner, out io.Writer) error) *cobra.Command {
+	return &cobra.Command{
+		Use:    name,
+		Short:  short,
+		Hidden: true,
+		Args:   cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			told := bufio.NewScanner(c.InOrStdin())
+			told.Scan() // nothing is no job
+			var job Job
+			if err := json.Unmarshal(told.Bytes(), &job); err != nil {
+				return &usageError{fmt.Errorf("job: %w", errors.Join(told.Err(), err))}
+			}
+			return run(c.Context(), job, told, c.OutOrStdout())
+		},
+	}
 }
 
 // until hears what the child says until it is enough.

@@ -99,7 +99,7 @@ type fairness struct {
 	flood    int64 // events
 	flooding time.Duration
 
-	mu   sync.Mutex // guards calm
+	mu   sync.Mutex // guards calm, and the histogram of a phase
 	calm int64      // events
 }
 

@@ -78,19 +78,7 @@ func (r *fairness) poured(s *floodSays) {
 }
 
 func newFloodCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:    floodCommand + " JOB",
-		Short:  "The process that floods the server of fairness",
-		Hidden: true,
-		Args:   cobra.ExactArgs(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			var job floodJob
-			if err := json.Unmarshal([]byte(args[0]), &job); err != nil {
-				return &usageError{fmt.Errorf("job: %w", err)}
-			}
-			return pour(c.Context(), job, bufio.NewScanner(c.InOrStdin()), c.OutOrStdout())
-		},
-	}
+	return newChildCommand(floodCommand, "The process that floods the server of fairness", pour)
 }
 
 // pour connects and floods as it is told, until there is nobody to tell it.

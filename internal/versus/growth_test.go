@@ -1,8 +1,11 @@
 package versus
 
 import (
+	"bufio"
 	"bytes"
 	"context"
+	"errors"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -45,7 +48,7 @@ func TestGrowthProofFindsALoss(t *testing.T) {
 	ctx := context.Background()
 	job := childJob{Dir: t.TempDir()}
 	var said bytes.Buffer
-	if err := newChild(job, strings.NewReader(""), &said).run(ctx); err != nil {
+	if err := newChild(job, bufio.NewScanner(strings.NewReader("")), &said).run(ctx); err != nil {
 		t.Fatal(err)
 	}
 	first := said.String()
@@ -54,7 +57,7 @@ func TestGrowthProofFindsALoss(t *testing.T) {
 	}
 	job.Hour = time.Now().Add(-time.Hour) // not the first child: the tenants are there
 	job.Prove = &proof{Stream: 3, Tenant: 1, Before: 40}
-	if err := newChild(job, strings.NewReader(""), &said).run(ctx); err == nil || !strings.Contains(err.Error(), "40 were counted") {
+	if err := newChild(job, bufio.NewScanner(strings.NewReader("")), &said).run(ctx); err == nil || !strings.Contains(err.Error(), "40 were counted") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -97,6 +100,22 @@ func TestCommandIsUsedWrong(t *testing.T) {
 		var out bytes.Buffer
 		if code := Main(args, &out, &out); code != 2 {
 			t.Errorf("%v: exit %d: %s", args, code, out.String())
+		}
+	}
+}
+
+func TestChildrenRefuseWhatIsNoJob(t *testing.T) {
+	for _, name := range []string{childCommand, floodCommand} {
+		for _, job := range []string{"", "\n", "{\n", "[]\n", "go\n"} {
+			c := newCommand()
+			c.SetArgs([]string{name})
+			c.SetIn(strings.NewReader(job))
+			c.SetOut(io.Discard)
+			c.SetErr(io.Discard)
+			var wrong *usageError
+			if err := c.Execute(); !errors.As(err, &wrong) || !strings.HasPrefix(err.Error(), "job: ") {
+				t.Errorf("%s of %q: %v", name, job, err)
+			}
 		}
 	}
 }

@@ -70,36 +70,26 @@ type childSays struct {
 }
 
 func newGrowthChildCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:    childCommand + " JOB",
-		Short:  "The process that growth fills and kills",
-		Hidden: true,
-		Args:   cobra.ExactArgs(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			var job childJob
-			if err := json.Unmarshal([]byte(args[0]), &job); err != nil {
-				return &usageError{fmt.Errorf("job: %w", err)}
-			}
-			return newChild(job, c.InOrStdin(), c.OutOrStdout()).run(c.Context())
-		},
-	}
+	return newChildCommand(childCommand, "The process that growth fills and kills", func(ctx context.Context, job childJob, told *bufio.Scanner, out io.Writer) error {
+		return newChild(job, told, out).run(ctx)
+	})
 }
 
 // child is the engine under growth.
 type child struct {
 	job  childJob
-	hear *bufio.Scanner
+	told *bufio.Scanner
 	say  *json.Encoder
 	engineSubject
 
 	mu      sync.Mutex // guards those below
 	known   int64
-	told    int64
+	shown   int64
 	batches int // of the first stream
 }
 
-func newChild(job childJob, in io.Reader, out io.Writer) *child {
-	return &child{job: job, hear: bufio.NewScanner(in), say: json.NewEncoder(out), known: job.Known, told: job.Known}
+func newChild(job childJob, told *bufio.Scanner, out io.Writer) *child {
+	return &child{job: job, told: told, say: json.NewEncoder(out), known: job.Known, shown: job.Known}
 }
 
 func (c *child) run(ctx context.Context) (err error) {
@@ -183,7 +173,7 @@ func (c *child) measure(ctx context.Context, streams []*load.Stream) (*Stage, er
 	var took, used time.Duration
 	err = c.say.Encode(childSays{Ready: true})
 	for n := int64(1); n <= turns && err == nil; n++ {
-		if !c.hear.Scan() {
+		if !c.told.Scan() {
 			err = errors.New("nobody asks for another turn")
 			break
 		}
@@ -295,10 +285,10 @@ func (c *child) acknowledged(b *load.Batch) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.known += int64(b.Fresh)
-	if c.known-c.told < tellEvery || c.known > c.job.Keys {
+	if c.known-c.shown < tellEvery || c.known > c.job.Keys {
 		return nil
 	}
-	c.told = c.known
+	c.shown = c.known
 	return c.say.Encode(childSays{Filled: c.known})
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/tallystick/tallystick/internal/load"
 )
 
-// The child of a growth run is this program again.
+// The children of growth and fairness are this program again.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && (os.Args[1] == childCommand || os.Args[1] == floodCommand) {
 		os.Exit(Main(os.Args[1:], os.Stdout, os.Stderr))

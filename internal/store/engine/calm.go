@@ -11,8 +11,8 @@ import (
 // answer, would wait behind its batches. One at a time leaves gaps; when nobody else is there, or all send much, there is no bound.
 
 const (
-	// fewFacts are little.
-	fewFacts = 100
+	// smallBatch is the most facts of a call that is little.
+	smallBatch = 100
 	// calmFor is how long a tenant that sent little is thought to go on.
 	calmFor = time.Second
 	// calmStep is how exactly that is known: to note every call would cost more than it is worth.
@@ -54,7 +54,7 @@ func (c *calm) beside(b *book, now time.Time) bool {
 // enter waits for the turn of a large batch where there are turns. What it returns ends the turn.
 func (c *calm) enter(ctx context.Context, b *book, facts int) (leave func(), err error) {
 	now := time.Now()
-	if facts <= fewFacts {
+	if facts <= smallBatch {
 		c.note(b, now)
 		return func() {}, nil
 	}
@@ -62,17 +62,17 @@ func (c *calm) enter(ctx context.Context, b *book, facts int) (leave func(), err
 		return func() {}, nil
 	}
 	// Who waits for a turn is not in the queue yet, and bounded like it.
-	if b.lined.Add(int64(facts)) > maxQueuedTenantFacts {
-		b.lined.Add(-int64(facts))
+	if b.largeWaiting.Add(int64(facts)) > maxQueuedTenantFacts {
+		b.largeWaiting.Add(-int64(facts))
 		return nil, errBusy()
 	}
-	defer b.lined.Add(-int64(facts))
+	defer b.largeWaiting.Add(-int64(facts))
 	select {
-	case b.large <- struct{}{}:
-		return b.leaveLarge, nil
+	case b.largeTurn <- struct{}{}:
+		return b.leaveTurn, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 }
 
-func (b *book) leaveLarge() { <-b.large }
+func (b *book) leaveTurn() { <-b.largeTurn }

@@ -73,14 +73,14 @@ func TestLargeBatchesGoOneAtATimeBesideSmallOnes(t *testing.T) {
 		first := make(chan answered, 1)
 		go func() { first <- record(e, "much", many("first")...) }()
 		d.busy()
-		if len(much.large) != 1 {
+		if len(much.largeTurn) != 1 {
 			t.Error("a large batch has no turn")
 		}
-		much.lined.Store(maxQueuedTenantFacts - fewFacts)
+		much.largeWaiting.Store(maxQueuedTenantFacts - smallBatch)
 		if got := record(e, "much", many("third")...); !problem.Is(got.err, problem.Busy) {
 			t.Errorf("one more than may wait: %v", got.err)
 		}
-		much.lined.Store(0)
+		much.largeWaiting.Store(0)
 		ctx, giveUp := context.WithCancel(context.Background())
 		second := make(chan error, 1)
 		go func() {
@@ -99,7 +99,7 @@ func TestLargeBatchesGoOneAtATimeBesideSmallOnes(t *testing.T) {
 				t.Errorf("%.100s, %v", got.said, got.err)
 			}
 		}
-		if len(much.large) != 0 || much.lined.Load() != 0 {
+		if len(much.largeTurn) != 0 || much.largeWaiting.Load() != 0 {
 			t.Error("a turn was not given back")
 		}
 		return e.Close()
@@ -107,7 +107,7 @@ func TestLargeBatchesGoOneAtATimeBesideSmallOnes(t *testing.T) {
 }
 
 func many(name string) []usage.Event {
-	out := make([]usage.Event, fewFacts+1)
+	out := make([]usage.Event, smallBatch+1)
 	for i := range out {
 		out[i] = storetest.Fact(fmt.Sprint(name, i), "calls", "c", storetest.Ago(0), "1")
 	}

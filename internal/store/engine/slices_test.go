@@ -191,7 +191,15 @@ func TestPowerFailsWhileSlicing(t *testing.T) {
 	mem := vfs.NewCrashableMem()
 	e := mustOpen(t, eager(mem, clock.Now))
 	inParts(t, e, rng, "before", 5)
+	// A fact of another month, which has slices of its own: there are several, however much was merged.
+	got := record(e, crashTenants[0], storetest.Fact("old", "calls", "c", storetest.Ago(45*24*time.Hour), "1"))
+	if err := errors.Join(got.err, e.Settle(context.Background())); err != nil || !strings.HasPrefix(got.said, "accepted") {
+		t.Fatalf("%s, %v", got.said, err)
+	}
 	mustEnd(t, e)
+	if names, err := mem.List("data/slices"); err != nil || len(names) < 5 {
+		t.Fatalf("slices before: %v (%v)", names, err)
+	}
 	var mu sync.Mutex // guards crashed
 	var crashed []*vfs.MemFS
 	watched := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
