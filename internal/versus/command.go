@@ -82,7 +82,7 @@ and prints medians, ratios and the design's targets. PostgreSQL is a private one
 	f.StringVar(&only, "only", "", "contenders and cells to measure, such as engine,pg-set,1x64")
 	c.PersistentFlags().StringVar(&o.Dir, "dir", "", "where stores live while they are measured (default: the temporary folder)")
 	c.PersistentFlags().StringVar(&file, "json", "", "also write the figures to this file")
-	c.AddCommand(newGrowthCommand(&o.Dir, &file), newGrowthChildCommand(), newFairnessCommand(&o.Dir, &file), newFloodCommand(), newPgGrowthCommand(&file), newWindowsCommand(&o.Dir, &file))
+	c.AddCommand(newGrowthCommand(&o.Dir, &file), newGrowthChildCommand(), newFairnessCommand(&o.Dir, &file), newCallerCommand(), newPgGrowthCommand(&file), newWindowsCommand(&o.Dir, &file))
 	return c
 }
 

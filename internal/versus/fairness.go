@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,8 +14,9 @@ import (
 )
 
 // Fairness measures what one tenant that floods the server does to another that sends an event now and then: the other's time to
-// an answer, alone and beside the flood, in turns on one server over HTTP. The flood comes from a process of its own, as floods do:
-// what it costs to make it is its own affair, as far as there are processors.
+// an answer, alone and beside the flood, in turns on one server over HTTP. Both come from processes of their own, as callers do:
+// what it costs to make a flood is its own affair, as far as there are processors, and who waits for an answer does not wait for the
+// server's threads.
 
 // FairnessOptions of a run.
 type FairnessOptions struct {
@@ -75,8 +75,8 @@ func RunFairness(ctx context.Context, o FairnessOptions) (f *Fairness, err error
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
-	r := &fairness{options: o, subject: s, shape: shape, w: b.w}
-	if err := r.run(ctx, &s.to); err != nil {
+	r := &fairness{options: o, shape: shape, w: b.w, to: s.to}
+	if err := r.run(ctx); err != nil {
 		return nil, err
 	}
 	if err := s.check(ctx, r.streams, sample{}); err != nil {
@@ -89,18 +89,15 @@ func RunFairness(ctx context.Context, o FairnessOptions) (f *Fairness, err error
 
 type fairness struct {
 	options FairnessOptions
-	subject subject
 	shape   load.Shape
 	w       *load.Workload
+	to      load.Target
 	streams []*load.Stream
 
 	quiet, flooded []load.Latency // of each repetition
 
-	flood    int64 // events
-	flooding time.Duration
-
-	mu   sync.Mutex // guards calm, and the histogram of a phase
-	calm int64      // events
+	calm, flood int64 // events
+	flooding    time.Duration
 }
 
 func medianLatency(of []load.Latency) load.Latency {
@@ -125,103 +122,107 @@ func medianRatio(quiet, flooded []load.Latency) float64 {
 	return median(ratios)
 }
 
-func (r *fairness) run(ctx context.Context, to *load.Target) error {
-	calm, err := r.connections(ctx)
+func (r *fairness) run(ctx context.Context) (err error) {
+	calm, err := r.start(ctx, callerJob{Tenant: calmTenant, Connections: calmConnections, Batch: 1, Every: r.options.Every})
 	if err != nil {
 		return err
 	}
-	f, err := r.startFlood(ctx, to)
+	defer func() { err = errors.Join(err, calm.kill()) }()
+	flood, err := r.start(ctx, callerJob{Tenant: floodTenant, Connections: floodConnections, Batch: floodBatch})
 	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, flood.kill()) }()
 	for i := range r.options.Repetitions {
-		var quiet, flooded load.Latency
-		if quiet, err = r.phase(ctx, calm); err != nil {
-			break
+		quiet, err := r.phase(ctx, calm)
+		if err != nil {
+			return err
 		}
-		if flooded, err = r.beside(ctx, f, calm); err != nil {
-			break
+		flooded, err := r.beside(ctx, flood, calm)
+		if err != nil {
+			return err
 		}
 		r.quiet, r.flooded = append(r.quiet, quiet), append(r.flooded, flooded)
 		fmt.Fprintf(r.options.Progress, "%d of %d: p99 quiet %.1f ms, beside the flood %.1f ms\n", i+1, r.options.Repetitions, quiet.P99/1000, flooded.P99/1000)
 	}
-	return errors.Join(err, f.kill())
-}
-
-// connection is a stream of one tenant's events.
-type connection struct {
-	stream *load.Stream
-	send   func(*load.Batch) error
-}
-
-func (r *fairness) connections(ctx context.Context) ([]connection, error) {
-	out := make([]connection, calmConnections)
-	for i := range out {
-		send, err := r.subject.submitter(ctx)
-		if err != nil {
-			return nil, err
-		}
-		out[i] = connection{r.stream(calmTenant), send}
-	}
-	return out, nil
-}
-
-func (r *fairness) stream(tenant int) *load.Stream {
-	s := r.w.NewStream(len(r.streams))
-	s.Stay(tenant)
-	r.streams = append(r.streams, s)
-	return s
-}
-
-// phase lets the calm tenant send at its pace.
-func (r *fairness) phase(ctx context.Context, calm []connection) (load.Latency, error) {
-	ctx, stop := context.WithTimeout(ctx, r.options.Time)
-	defer stop()
-	failed := make(chan error, len(calm))
-	var all load.Histogram
-	var wg sync.WaitGroup
-	start := time.Now()
-	for i, c := range calm {
-		first := start.Add(r.options.Every * time.Duration(i+1) / time.Duration(len(calm)))
-		wg.Go(func() { failed <- r.drip(ctx, c, first, &all) })
-	}
-	wg.Wait()
-	close(failed)
-	var err error
-	for e := range failed {
-		err = errors.Join(err, e)
-	}
-	return load.LatencyOf(&all), err
-}
-
-// drip measures from when an event was due, not from when it could be sent: a server that is slow must not make its caller
-// send less.
-func (r *fairness) drip(ctx context.Context, c connection, due time.Time, into *load.Histogram) error {
-	var b load.Batch
-	var h load.Histogram
-	sent := int64(0)
-	for ; ; due = due.Add(r.options.Every) {
-		if wait := time.Until(due); wait > 0 {
-			select {
-			case <-ctx.Done():
-			case <-time.After(wait):
-			}
-		}
-		if ctx.Err() != nil {
-			break
-		}
-		c.stream.Fill(&b, 1)
-		if err := c.send(&b); err != nil {
-			return fmt.Errorf("calm tenant: %w", err)
-		}
-		h.Add(time.Since(due))
-		sent++
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	into.Merge(&h)
-	r.calm += sent
 	return nil
+}
+
+// calls is a process that calls the server, with the streams that it sends.
+type calls struct {
+	*childProcess[callerSays]
+	batch   int
+	streams []*load.Stream
+}
+
+func (r *fairness) start(ctx context.Context, job callerJob) (*calls, error) {
+	job.Shape, job.URL, job.Keys, job.Stream = r.shape, r.to.URL.String(), r.to.Keys, len(r.streams)
+	p, err := startChild[callerSays](ctx, callerCommand, job)
+	if err != nil {
+		return nil, err
+	}
+	c := &calls{childProcess: p, batch: job.Batch}
+	for range job.Connections {
+		c.streams = append(c.streams, stay(r.w.NewStream(len(r.streams)+len(c.streams)), job.Tenant))
+	}
+	r.streams = append(r.streams, c.streams...)
+	return c, nil
+}
+
+// begin lets the process send.
+func (c *calls) begin() error {
+	if err := c.tell("go"); err != nil {
+		return err
+	}
+	return c.until(func(s *callerSays) bool { return s.Begun })
+}
+
+// end stops it and repeats its draws, so that its streams can be checked here.
+func (c *calls) end() (said callerSays, events int64, err error) {
+	if err := c.tell("stop"); err != nil {
+		return said, 0, err
+	}
+	if err := c.until(func(s *callerSays) bool { said = *s; return true }); err != nil {
+		return said, 0, err
+	}
+	var b load.Batch
+	for i, n := range said.Batches {
+		for range n {
+			c.streams[i].Fill(&b, c.batch)
+		}
+		events += int64(n * c.batch)
+	}
+	return said, events, nil
+}
+
+// phase lets the calm tenant send at its pace for a while.
+func (r *fairness) phase(ctx context.Context, calm *calls) (load.Latency, error) {
+	if err := calm.begin(); err != nil {
+		return load.Latency{}, err
+	}
+	select {
+	case <-time.After(r.options.Time):
+	case <-ctx.Done():
+		return load.Latency{}, ctx.Err()
+	}
+	said, events, err := calm.end()
+	r.calm += events
+	return said.Latency, err
+}
+
+// beside is a phase of the calm tenant while the other floods.
+func (r *fairness) beside(ctx context.Context, flood, calm *calls) (load.Latency, error) {
+	if err := flood.begin(); err != nil {
+		return load.Latency{}, err
+	}
+	seen, err := r.phase(ctx, calm)
+	if err != nil {
+		return seen, err
+	}
+	said, events, err := flood.end()
+	r.flood += events
+	r.flooding += time.Duration(said.Seconds * float64(time.Second))
+	return seen, err
 }
 
 func (f *Fairness) judge() {

@@ -4,11 +4,14 @@ import (
 	"context"
 	"sync/atomic"
 	"time"
+
+	"github.com/tallystick/tallystick/internal/store/engine/yield"
 )
 
-// While a tenant sends large batches and another sends little, the large ones are taken one at a time. A tenant that floods the server from many
-// connections would else keep all processors busy, and every step on the way of another's single event, from the socket to the
-// answer, would wait behind its batches. One at a time leaves gaps; when nobody else is there, or all send much, there is no bound.
+// While a tenant sends large batches and another sends little, the large ones are taken one at a time, and between two of them the
+// network is looked at. A tenant that floods the server from many connections would else keep all processors busy, and every step on
+// the way of another's single event, from the socket to the answer, would wait behind its batches. One at a time leaves gaps; when
+// nobody else is there, or all send much, there is no bound.
 
 const (
 	// smallBatch is the most facts of a call that is little.
@@ -69,6 +72,7 @@ func (c *calm) enter(ctx context.Context, b *book, facts int) (leave func(), err
 	defer b.largeWaiting.Add(-int64(facts))
 	select {
 	case b.largeTurn <- struct{}{}:
+		yield.ToNetwork()
 		return b.leaveTurn, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()

@@ -3,9 +3,10 @@ package keyindex
 import (
 	"cmp"
 	"errors"
-	"runtime"
 	"slices"
 	"time"
+
+	"github.com/tallystick/tallystick/internal/store/engine/yield"
 )
 
 const (
@@ -299,7 +300,7 @@ func (x *Index) Flush() error {
 	}
 }
 
-// giveWay lets others run. Flushes and merges work without a pause, and Go takes a
+// giveWay lets callers run. Flushes and merges work without a pause, and Go takes a
 // processor away only after 10 ms: on a machine of few, answers would wait that long at
 // each of the steps they pass through. It is called every hundred microseconds or so.
-func giveWay() { runtime.Gosched() }
+func giveWay() { yield.ToNetwork() }
