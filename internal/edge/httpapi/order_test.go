@@ -131,13 +131,17 @@ func exclude(a, b string) bool {
 
 // Every reason to refuse against every other, in one request: the first in the order answers, and nothing behind it is touched.
 func TestRefusalsHaveOneOrder(t *testing.T) {
-	for i, first := range faults {
-		t.Run(first.name, func(t *testing.T) { meet(t, first) })
-		for _, second := range faults[i+1:] {
-			if !exclude(first.name, second.name) {
-				t.Run(first.name+" and "+second.name, func(t *testing.T) { meet(t, first, second) })
+	for store, open := range openers {
+		t.Run(store, func(t *testing.T) {
+			for i, first := range faults {
+				t.Run(first.name, func(t *testing.T) { meet(t, open, first) })
+				for _, second := range faults[i+1:] {
+					if !exclude(first.name, second.name) {
+						t.Run(first.name+" and "+second.name, func(t *testing.T) { meet(t, open, first, second) })
+					}
+				}
 			}
-		}
+		})
 	}
 }
 
@@ -150,13 +154,13 @@ func TestRefusalsAreToldOneByOne(t *testing.T) {
 		}
 	}
 	for i := range all {
-		t.Run(all[i].name, func(t *testing.T) { meet(t, all[i:]...) })
+		t.Run(all[i].name, func(t *testing.T) { meet(t, openNaive, all[i:]...) })
 	}
 }
 
 // meet sends a request that has all these faults, of which the first must be the answer.
-func meet(t *testing.T, all ...fault) {
-	a := newAttempt(t)
+func meet(t *testing.T, open opener, all ...fault) {
+	a := newAttempt(t, open)
 	for _, f := range all {
 		f.bend(a)
 	}
@@ -191,10 +195,10 @@ func meet(t *testing.T, all ...fault) {
 	}
 }
 
-func newAttempt(t *testing.T) *attempt {
+func newAttempt(t *testing.T, open opener) *attempt {
 	t.Helper()
 	buckets := stillBuckets{}
-	w := newLimitedWorld(t, gate.Options{Limiter: limit.New(limit.Options{Shared: buckets}), TenantRate: anyRate, KeyRate: anyRate})
+	w := newWorldOn(t, open, gate.Options{Limiter: limit.New(limit.Options{Shared: buckets}), TenantRate: anyRate, KeyRate: anyRate})
 	a := &attempt{world: w, buckets: buckets, event: map[string]any{"id": "e", "meter": "calls", "customer": "c"}}
 	a.call = call{method: "POST", path: eventsPath, key: "ingest"}.with("Origin", goodPage)
 	_, id, _ := tenant.SplitToken(w.keys["ingest"])

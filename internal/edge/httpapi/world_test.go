@@ -26,7 +26,6 @@ import (
 	"github.com/tallystick/tallystick/internal/service/registry"
 	"github.com/tallystick/tallystick/internal/service/windows"
 	"github.com/tallystick/tallystick/internal/store"
-	"github.com/tallystick/tallystick/internal/store/naive"
 )
 
 const rootKey = "the operator's own key"
@@ -127,11 +126,17 @@ func newWorld(t *testing.T, change ...func(*Options)) *world {
 // newLimitedWorld is one whose gate has these limits; the operator is not limited.
 func newLimitedWorld(t *testing.T, limits gate.Options, change ...func(*Options)) *world {
 	t.Helper()
+	return newWorldOn(t, openNaive, limits, change...)
+}
+
+// newWorldOn is one on a store of the test's choice.
+func newWorldOn(t *testing.T, open opener, limits gate.Options, change ...func(*Options)) *world {
+	t.Helper()
 	w := &world{t: t, keys: map[string]string{"operator": rootKey}}
 	w.clock.Store(now.UnixNano())
 	clock := func() time.Time { return time.Unix(0, w.clock.Load()) }
 	limits.RootKey, limits.Now = rootKey, clock
-	w.store = &troubled{Store: naive.New(naive.Options{Now: clock})}
+	w.store = &troubled{Store: open(t, clock)}
 	requests, joined := once.New(once.Options{Store: w.store, Admit: func(string) (time.Duration, bool) { return time.Second, !w.tooMany.Load() }})
 	o := Options{
 		Store:    w.store,
