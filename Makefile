@@ -133,9 +133,10 @@ bench-pg-growth: deps ## Measure the PostgreSQL store at PG_ROWS (1 M and 20 M) 
 	bin/tallystick-versus pg-growth --rows $(PG_ROWS) --json bin/bench-pg-growth.json $(BENCH)
 
 .PHONY: bench-fairness
-bench-fairness: ## Measure what a flood by one tenant does to another's answers
+bench-fairness: deps ## Measure what a flood by one tenant does to another's answers
 	go build -o bin/tallystick-versus ./cmd/tallystick-versus
 	bin/tallystick-versus fairness --json bin/bench-fairness.json $(BENCH)
+	bin/tallystick-versus fairness --store postgres --json bin/bench-fairness-postgres.json $(BENCH)
 
 .PHONY: lint
 lint: $(GOLANGCI) ## Check with gofmt, go vet and golangci-lint

@@ -20,6 +20,8 @@ import (
 
 // FairnessOptions of a run.
 type FairnessOptions struct {
+	Store       string        // engine or postgres. Default engine
+	Fleeting    bool          // a PostgreSQL that keeps nothing, for tests
 	Repetitions int           // of quiet and flood. Default 15
 	Time        time.Duration // of each. Default 1 s
 	Every       time.Duration // how often each calm connection sends. Default 80 ms
@@ -42,8 +44,14 @@ const (
 	defaultFairnessRuns = 15
 )
 
+// The stores that a run can be on.
+const engineStore, postgresStore = "engine", "postgres"
+
+var fairnessStores = map[string]func(context.Context, *bench) (*wholeHTTP, error){engineStore: startEngineHTTP, postgresStore: startPgStoreHTTP}
+
 // Fairness is what a run saw: medians over the repetitions.
 type Fairness struct {
+	Store   string       `json:"store"`
 	Quiet   load.Latency `json:"quiet_us"`
 	Flooded load.Latency `json:"flooded_us"`
 	Ratio   float64      `json:"p99_ratio"` // of a repetition: what the machine did to it, it did to both
@@ -54,6 +62,7 @@ type Fairness struct {
 
 // RunFairness measures.
 func RunFairness(ctx context.Context, o FairnessOptions) (f *Fairness, err error) {
+	setDefault(&o.Store, engineStore)
 	setDefault(&o.Repetitions, defaultFairnessRuns)
 	setDefault(&o.Time, defaultFairTime)
 	setDefault(&o.Every, defaultCalmEvery)
@@ -70,7 +79,13 @@ func RunFairness(ctx context.Context, o FairnessOptions) (f *Fairness, err error
 	if b.w, err = load.NewWorkload(shape); err != nil {
 		return nil, err
 	}
-	s, err := startEngineHTTP(ctx, b)
+	if o.Store == postgresStore {
+		if b.cluster, err = startCluster(ctx, o.Fleeting); err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, b.cluster.Stop()) }()
+	}
+	s, err := fairnessStores[o.Store](ctx, b)
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +97,7 @@ func RunFairness(ctx context.Context, o FairnessOptions) (f *Fairness, err error
 	if err := s.check(ctx, r.streams, sample{}); err != nil {
 		return nil, fmt.Errorf("what was counted: %w", err)
 	}
-	f = &Fairness{Quiet: medianLatency(r.quiet), Flooded: medianLatency(r.flooded), Ratio: medianRatio(r.quiet, r.flooded), Calm: r.calm, Flood: float64(r.flood) / r.flooding.Seconds()}
+	f = &Fairness{Store: o.Store, Quiet: medianLatency(r.quiet), Flooded: medianLatency(r.flooded), Ratio: medianRatio(r.quiet, r.flooded), Calm: r.calm, Flood: float64(r.flood) / r.flooding.Seconds()}
 	f.judge()
 	return f, nil
 }
@@ -227,7 +242,7 @@ func (r *fairness) beside(ctx context.Context, flood, calm *calls) (load.Latency
 
 func (f *Fairness) judge() {
 	const most = 3
-	f.Targets = []Target{newTarget("p99 of one tenant while another floods the server", "<= 3 x its quiet value", "",
+	f.Targets = []Target{newTarget("p99 of one tenant while another floods the "+f.Store+" store", "<= 3 x its quiet value", "",
 		bound{value: f.Ratio, must: most, atMost: true, show: func(n float64) string { return fmt.Sprintf("%.1f x", n) }})}
 }
 
@@ -250,11 +265,15 @@ func newFairnessCommand(dir, file *string) *cobra.Command {
 		Use:     "fairness",
 		Short:   "Measure what a flood by one tenant does to another",
 		Long:    `One tenant sends single events at a steady pace over 32 HTTP connections, alone and in turn with that while another sends batches of 1000 over 16 connections as fast as it can.`,
-		Example: `  tallystick-versus fairness --repetitions 10`,
+		Example: `  tallystick-versus fairness --repetitions 10
+  tallystick-versus fairness --store postgres`,
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if o.Repetitions < 1 || o.Time <= 0 || o.Every <= 0 {
 				return &usageError{errors.New("--repetitions, --time and --every must be more than 0")}
+			}
+			if fairnessStores[o.Store] == nil {
+				return &usageError{fmt.Errorf("--store %q: it is engine or postgres", o.Store)}
 			}
 			o.Dir, o.Progress = *dir, c.ErrOrStderr()
 			f, err := RunFairness(c.Context(), o)
@@ -265,6 +284,7 @@ func newFairnessCommand(dir, file *string) *cobra.Command {
 			return writeJSON(*file, f)
 		},
 	}
+	c.Flags().StringVar(&o.Store, "store", engineStore, "engine, or postgres on a private server")
 	c.Flags().IntVar(&o.Repetitions, "repetitions", defaultFairnessRuns, "turns of quiet and flood")
 	c.Flags().DurationVar(&o.Time, "time", defaultFairTime, "of each")
 	c.Flags().DurationVar(&o.Every, "every", defaultCalmEvery, "how often each of the calm tenant's connections sends")

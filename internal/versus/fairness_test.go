@@ -10,8 +10,14 @@ import (
 
 // A short run sends from both processes, and what the server counted is what both sent.
 func TestFairness(t *testing.T) {
+	for store := range fairnessStores {
+		t.Run(store, func(t *testing.T) { beFair(t, store) })
+	}
+}
+
+func beFair(t *testing.T, store string) {
 	var progress, table bytes.Buffer
-	f, err := RunFairness(context.Background(), FairnessOptions{Repetitions: 2, Time: 100 * time.Millisecond, Every: 10 * time.Millisecond, Dir: t.TempDir(), Progress: &progress})
+	f, err := RunFairness(context.Background(), FairnessOptions{Store: store, Fleeting: true, Repetitions: 2, Time: 100 * time.Millisecond, Every: 10 * time.Millisecond, Dir: t.TempDir(), Progress: &progress})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -40,10 +40,10 @@ func (p *posting) disconnect() {
 	}
 }
 
-// engineHTTP is the whole server, as users meet it.
-type engineHTTP struct {
+// wholeHTTP is the whole server, as users meet it.
+type wholeHTTP struct {
 	posting
-	dir    string
+	dir    string // of the store, if it has one
 	server *target.Server
 }
 
@@ -51,12 +51,30 @@ func openEngineHTTP(ctx context.Context, b *bench, _ Cell) (subject, error) {
 	return startEngineHTTP(ctx, b)
 }
 
-func startEngineHTTP(ctx context.Context, b *bench) (*engineHTTP, error) {
-	s := &engineHTTP{posting: posting{w: b.w}, dir: b.folder()}
-	var err error
-	if s.server, err = target.Start(ctx, s.dir); err != nil {
-		return nil, errors.Join(err, os.RemoveAll(s.dir))
+func startEngineHTTP(ctx context.Context, b *bench) (*wholeHTTP, error) {
+	dir := b.folder()
+	server, err := target.Start(ctx, dir)
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
+	return fillHTTP(ctx, b, &wholeHTTP{dir: dir, server: server})
+}
+
+func startPgStoreHTTP(ctx context.Context, b *bench) (*wholeHTTP, error) {
+	s, err := emptyPgStore(ctx, b)
+	if err != nil {
+		return nil, err
+	}
+	server, err := target.Serve(ctx, s, http.NotFoundHandler())
+	if err != nil {
+		return nil, err
+	}
+	return fillHTTP(ctx, b, &wholeHTTP{server: server})
+}
+
+// fillHTTP makes the tenants of the workload.
+func fillHTTP(ctx context.Context, b *bench, s *wholeHTTP) (_ *wholeHTTP, err error) {
+	s.w = b.w
 	s.to.Keys, err = populate(ctx, s.server.Store(), b.w)
 	if err == nil {
 		s.to.URL, err = url.Parse(s.server.URL)
@@ -67,7 +85,7 @@ func startEngineHTTP(ctx context.Context, b *bench) (*engineHTTP, error) {
 	return s, nil
 }
 
-func (s *engineHTTP) submitter(ctx context.Context) (func(*load.Batch) error, error) {
+func (s *wholeHTTP) submitter(ctx context.Context) (func(*load.Batch) error, error) {
 	sender, err := s.connect(ctx)
 	if err != nil {
 		return nil, err
@@ -75,11 +93,11 @@ func (s *engineHTTP) submitter(ctx context.Context) (func(*load.Batch) error, er
 	return sender.Send, nil
 }
 
-func (s *engineHTTP) check(ctx context.Context, streams []*load.Stream, _ sample) error {
+func (s *wholeHTTP) check(ctx context.Context, streams []*load.Stream, _ sample) error {
 	return checkCounters(ctx, s.server.Store(), s.w, streams)
 }
 
-func (s *engineHTTP) close() error {
+func (s *wholeHTTP) close() error {
 	s.disconnect()
 	return errors.Join(s.server.Close(), os.RemoveAll(s.dir))
 }

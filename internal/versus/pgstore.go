@@ -22,6 +22,17 @@ type pgStore struct {
 }
 
 func openPgStore(ctx context.Context, b *bench, _ Cell) (subject, error) {
+	s, err := emptyPgStore(ctx, b)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := populate(ctx, s, b.w); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return &pgStore{b, s}, nil
+}
+
+func emptyPgStore(ctx context.Context, b *bench) (*postgres.Store, error) {
 	if err := anew(ctx, b.cluster.URL(adminDatabase), storeDatabase); err != nil {
 		return nil, err
 	}
@@ -29,10 +40,7 @@ func openPgStore(ctx context.Context, b *bench, _ Cell) (subject, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
-	if _, err := populate(ctx, s, b.w); err != nil {
-		return nil, errors.Join(err, s.Close())
-	}
-	return &pgStore{b, s}, nil
+	return s, nil
 }
 
 // anew makes an empty database. The checkpoint writes down what earlier cells left, so that this one does not pay for it.

@@ -71,8 +71,9 @@ func (o *Options) setDefaults() {
 	}
 }
 
-func setDefault[T int | int64 | time.Duration](field *T, value T) {
-	if *field == 0 {
+func setDefault[T comparable](field *T, value T) {
+	var none T
+	if *field == none {
 		*field = value
 	}
 }

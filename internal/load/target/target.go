@@ -1,5 +1,5 @@
-// Package target runs a whole server inside the process that measures it: the embedded store in a folder, the services, and the
-// HTTP edge on a loopback port, put together as for users.
+// Package target runs a whole server inside the process that measures it: a store, the services, and the HTTP edge on a loopback
+// port, put together as for users.
 //
 // It owns that server's life. It is for measuring only: it keeps no log and takes no configuration.
 package target
@@ -24,6 +24,7 @@ import (
 	"github.com/tallystick/tallystick/internal/service/plans"
 	"github.com/tallystick/tallystick/internal/service/registry"
 	"github.com/tallystick/tallystick/internal/service/windows"
+	"github.com/tallystick/tallystick/internal/store"
 	"github.com/tallystick/tallystick/internal/store/engine"
 )
 
@@ -32,7 +33,7 @@ type Server struct {
 	URL string
 	Key string // the operator's
 
-	store *engine.Engine
+	store store.Store
 	http  *http.Server
 	done  chan error // what serving ended with
 }
@@ -45,15 +46,20 @@ func Start(ctx context.Context, dir string) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
-	s, err := serve(ctx, e, promhttp.HandlerFor(figures, promhttp.HandlerOpts{}))
-	if err != nil {
-		return nil, errors.Join(err, e.Close())
-	}
-	return s, nil
+	return Serve(ctx, e, promhttp.HandlerFor(figures, promhttp.HandlerOpts{}))
 }
 
-func serve(ctx context.Context, e *engine.Engine, metrics http.Handler) (*Server, error) {
-	requests, joined := once.New(once.Options{Store: e})
+// Serve serves a store, which should be empty, and closes it when it is closed itself or cannot serve.
+func Serve(ctx context.Context, s store.Store, metrics http.Handler) (*Server, error) {
+	server, err := serve(ctx, s, metrics)
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return server, nil
+}
+
+func serve(ctx context.Context, served store.Store, metrics http.Handler) (*Server, error) {
+	requests, joined := once.New(once.Options{Store: served})
 	r := registry.New(joined, rand.Reader)
 	key, created, err := r.OperatorKey(ctx)
 	if err != nil {
@@ -66,14 +72,14 @@ func serve(ctx context.Context, e *engine.Engine, metrics http.Handler) (*Server
 	if err != nil {
 		return nil, fmt.Errorf("listen: %w", err)
 	}
-	api := httpapi.New(httpapi.Options{Store: e, Gate: gate.New(e, gate.Options{}), Registry: r, Billing: billing.New(joined), Plans: plans.New(joined), Windows: windows.New(e), Requests: requests, Metrics: metrics})
-	s := &Server{URL: "http://" + listener.Addr().String(), Key: key, store: e, http: api.HTTPServer(""), done: make(chan error, 1)}
+	api := httpapi.New(httpapi.Options{Store: served, Gate: gate.New(served, gate.Options{}), Registry: r, Billing: billing.New(joined), Plans: plans.New(joined), Windows: windows.New(served), Requests: requests, Metrics: metrics})
+	s := &Server{URL: "http://" + listener.Addr().String(), Key: key, store: served, http: api.HTTPServer(""), done: make(chan error, 1)}
 	go func() { s.done <- s.http.Serve(api.Express(listener)) }()
 	return s, nil
 }
 
 // Store is the store behind the server.
-func (s *Server) Store() *engine.Engine { return s.store }
+func (s *Server) Store() store.Store { return s.store }
 
 // drainTimeout bounds how long requests under way may still take.
 const drainTimeout = 10 * time.Second

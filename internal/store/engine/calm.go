@@ -8,10 +8,10 @@ import (
 	"github.com/tallystick/tallystick/internal/store/engine/yield"
 )
 
-// While a tenant sends large batches and another sends little, the large ones are taken one at a time, and between two of them the
-// network is looked at. A tenant that floods the server from many connections would else keep all processors busy, and every step on
-// the way of another's single event, from the socket to the answer, would wait behind its batches. One at a time leaves gaps; when
-// nobody else is there, or all send much, there is no bound.
+// While a tenant sends large batches and another sends little, the large ones are taken one at a time, the network is looked at before
+// each, and after each there is a rest as long as it took. A tenant that floods the server from many connections would else keep all
+// processors and the disk busy, and every step on the way of another's single event, from the socket to the answer, would wait behind
+// its batches. When nobody else is there, or all send much, there is no bound.
 
 const (
 	// smallBatch is the most facts of a call that is little.
@@ -20,6 +20,8 @@ const (
 	calmFor = time.Second
 	// calmStep is how exactly that is known: to note every call would cost more than it is worth.
 	calmStep = 100 * time.Millisecond
+	// longestRest is more than the largest batch needs. What took longer than that took it for other reasons, such as the disk's.
+	longestRest = 100 * time.Millisecond
 )
 
 // calm remembers two tenants that send little: one of them is not the one that asks.
@@ -72,11 +74,15 @@ func (c *calm) enter(ctx context.Context, b *book, facts int) (leave func(), err
 	defer b.largeWaiting.Add(-int64(facts))
 	select {
 	case b.largeTurn <- struct{}{}:
+		began := time.Now()
 		yield.ToNetwork()
-		return b.leaveTurn, nil
+		return func() { b.leaveTurn(time.Since(began)) }, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 }
 
-func (b *book) leaveTurn() { <-b.largeTurn }
+// leaveTurn lets the next large batch have its turn, after a rest.
+func (b *book) leaveTurn(took time.Duration) {
+	time.AfterFunc(min(took, longestRest), func() { <-b.largeTurn })
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -99,11 +100,40 @@ func TestLargeBatchesGoOneAtATimeBesideSmallOnes(t *testing.T) {
 				t.Errorf("%.100s, %v", got.said, got.err)
 			}
 		}
-		if len(much.largeTurn) != 0 || much.largeWaiting.Load() != 0 {
-			t.Error("a turn was not given back")
+		much.largeTurn <- struct{}{} // the turn is given back
+		if n := much.largeWaiting.Load(); n != 0 {
+			t.Errorf("%d facts still wait for a turn", n)
 		}
 		return e.Close()
 	})
+}
+
+// Given a tenant that sends little, when another's large batch took some time, then the next has its turn as long after, or a little
+// while after if it took very long.
+func TestALargeBatchIsFollowedByARest(t *testing.T) {
+	for took, want := range map[time.Duration]time.Duration{0: 0, time.Millisecond: time.Millisecond, longestRest: longestRest, time.Minute: longestRest} {
+		synctest.Test(t, func(t *testing.T) {
+			var seen calm
+			much := newBook(1, "much")
+			enter := func() (leave func()) {
+				seen.note(newBook(2, "little"), time.Now())
+				leave, err := seen.enter(t.Context(), much, smallBatch+1)
+				if err != nil {
+					t.Error(err)
+				}
+				return leave
+			}
+			leave := enter()
+			<-time.After(took)
+			leave()
+			began := time.Now()
+			enter()()
+			if rest := time.Since(began); rest != want {
+				t.Errorf("after %v the next had its turn after %v, not %v", took, rest, want)
+			}
+			much.largeTurn <- struct{}{} // the turn of what took no time was given back at once
+		})
+	}
 }
 
 func many(name string) []usage.Event {
