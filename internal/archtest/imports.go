@@ -19,6 +19,8 @@ const (
 	command
 	// leaf packages are importable from the edge up and rest on the standard library alone.
 	leaf
+	// ground packages are importable from the stores up, but not from their port, and rest on the standard library alone.
+	ground
 	// harness packages exist for tests: they may import anything, and no floor imports them.
 	harness
 )
@@ -51,6 +53,7 @@ var trunks = []struct {
 	{"internal/load", app},
 	{"internal/versus", app},
 	{"internal/heap", app},
+	{"internal/yield", ground},
 	{"cmd", command},
 	{"client", leaf},
 	{"api", leaf},
@@ -69,7 +72,7 @@ func roomOf(dir string) room {
 		}
 		name, _, _ := strings.Cut(rest, "/")
 		switch {
-		case trunk.kind == leaf:
+		case trunk.kind == leaf, trunk.kind == ground:
 			name = trunk.dir
 		case trunk.kind == store && name == "":
 			name = port
@@ -129,9 +132,13 @@ func (t *tree) judge(from room, importPath string) (what, do string) {
 		return "", ""
 	case to.kind == harness:
 		return fmt.Sprintf("imports %s, which is for tests", dir), "move what is shared to the floor that owns it"
-	case from.kind == leaf && to != from:
+	case (from.kind == leaf || from.kind == ground) && to != from:
 		return fmt.Sprintf("%s imports %s", from.name, dir), "rest on the standard library alone"
-	case from.kind == leaf:
+	case to == from:
+		return "", ""
+	case to.kind == ground && (from.kind == core || from == room{store, port}):
+		return fmt.Sprintf("imports %s from below the stores", dir), "leave it to the floors that run"
+	case to.kind == ground:
 		return "", ""
 	case to.kind == leaf && from.kind < edge:
 		return fmt.Sprintf("imports %s from below the edge", dir), "pass in what is needed as values or an interface"
@@ -171,7 +178,7 @@ func judgeOutside(from room, importPath string) (what, do string) {
 	switch {
 	case from.kind == core:
 		return fmt.Sprintf("the core imports %s", importPath), advice
-	case from.kind == leaf:
+	case from.kind == leaf, from.kind == ground:
 		return fmt.Sprintf("%s imports %s", from.name, importPath), advice
 	case from.kind == store && from.name == port:
 		return fmt.Sprintf("the store port imports %s", importPath), advice

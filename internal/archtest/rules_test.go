@@ -115,6 +115,12 @@ func TestRuleImportsGoDown(t *testing.T) {
 		{"client to core", "client", m + "internal/core/amount", false},
 		{"client to the contract", "client", m + "api", false},
 		{"client to a module", "client", "example.com/mod", false},
+		{"a part of a store to the ground", "internal/store/engine/keyindex", m + "internal/yield", true},
+		{"service to the ground", "internal/service/turn", m + "internal/yield", true},
+		{"port to the ground", "internal/store", m + "internal/yield", false},
+		{"core to the ground", "internal/core/meter", m + "internal/yield", false},
+		{"ground to core", "internal/yield", m + "internal/core/amount", false},
+		{"ground to a module", "internal/yield", "example.com/mod", false},
 		{"simulation to everything", "internal/simtest", m + "internal/store/engine", true},
 	}
 	for _, c := range cases {

@@ -262,12 +262,12 @@ func (f *Fairness) Print(w io.Writer) {
 func newFairnessCommand(dir, file *string) *cobra.Command {
 	var o FairnessOptions
 	c := &cobra.Command{
-		Use:     "fairness",
-		Short:   "Measure what a flood by one tenant does to another",
-		Long:    `One tenant sends single events at a steady pace over 32 HTTP connections, alone and in turn with that while another sends batches of 1000 over 16 connections as fast as it can.`,
+		Use:   "fairness",
+		Short: "Measure what a flood by one tenant does to another",
+		Long:  `One tenant sends single events at a steady pace over 32 HTTP connections, alone and in turn with that while another sends batches of 1000 over 16 connections as fast as it can.`,
 		Example: `  tallystick-versus fairness --repetitions 10
   tallystick-versus fairness --store postgres`,
-		Args:    cobra.NoArgs,
+		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if o.Repetitions < 1 || o.Time <= 0 || o.Every <= 0 {
 				return &usageError{errors.New("--repetitions, --time and --every must be more than 0")}

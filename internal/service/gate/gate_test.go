@@ -3,8 +3,10 @@ package gate_test
 import (
 	"context"
 	"crypto/rand"
+	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -17,6 +19,7 @@ import (
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/service/gate"
 	"github.com/tallystick/tallystick/internal/service/registry"
+	"github.com/tallystick/tallystick/internal/service/turn"
 	"github.com/tallystick/tallystick/internal/store"
 	"github.com/tallystick/tallystick/internal/store/naive"
 )
@@ -258,7 +261,12 @@ func event(id string) usage.Event {
 // visit lets acme in to send events.
 func (w *world) visit(g *gate.Gate) gate.Visit {
 	w.Helper()
-	v, err := g.Enter(w.Context(), &gate.Request{Token: w.tokens["acme"], Right: toIngest})
+	return w.visitAs(g, "acme")
+}
+
+func (w *world) visitAs(g *gate.Gate, tenantID string) gate.Visit {
+	w.Helper()
+	v, err := g.Enter(w.Context(), &gate.Request{Token: w.tokens[tenantID], Right: toIngest})
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -316,6 +324,53 @@ func TestFactsThatCannotBePassedOn(t *testing.T) {
 	v = w.visit(g) // a closed tenant stays readable
 	_, err = v.Record(t.Context(), []usage.Event{event("1")}, "")
 	wantCode(t, err, problem.TenantClosed)
+}
+
+// Given a tenant that sends little, when another sends two large batches at once, then the store has them one after the other.
+func TestLargeBatchesTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.meter()
+		held := &holding{Store: w.store, held: make(chan struct{}), at: make(chan int, 2)}
+		g := gate.New(held, gate.Options{Now: w.clock})
+		little, much := w.visitAs(g, "beta"), w.visit(g)
+		if _, err := little.Record(t.Context(), []usage.Event{event("1")}, ""); err != nil {
+			t.Fatal(err)
+		}
+		answered := make(chan error, 2)
+		for i := range 2 {
+			visit := much
+			go func() {
+				_, err := visit.Record(t.Context(), make([]usage.Event, turn.SmallBatch+1), fmt.Sprint("r", i))
+				answered <- err
+			}()
+		}
+		synctest.Wait()
+		if n := len(held.at); n != 1 {
+			t.Errorf("the store has %d large batches", n)
+		}
+		close(held.held)
+		for range 2 {
+			if err := <-answered; err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// holding is a store that keeps large batches waiting.
+type holding struct {
+	store.Store
+	held chan struct{} // until it is closed
+	at   chan int      // takes the size of each that has come
+}
+
+func (h *holding) Record(ctx context.Context, b store.Batch) ([]usage.Verdict, error) {
+	if len(b.Events) > turn.SmallBatch {
+		h.at <- len(b.Events)
+		<-h.held
+	}
+	return h.Store.Record(ctx, b)
 }
 
 func BenchmarkEnter(b *testing.B) {

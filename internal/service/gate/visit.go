@@ -60,8 +60,8 @@ func (v *Visit) TakeBytes(ctx context.Context, n int) error {
 }
 
 // Record counts a request's facts and passes them to the store, in the caller's tenant. With a request key, a fact without an id takes
-// "<key>#<index>", so that a retry of the request finds each of its facts recorded. Errors: RateLimited, TenantClosed, TooLarge, and
-// those of any store.
+// "<key>#<index>", so that a retry of the request finds each of its facts recorded. A large batch may wait for its turn. Errors:
+// RateLimited, TenantClosed, TooLarge, and those of any store.
 func (v *Visit) Record(ctx context.Context, events []usage.Event, requestKey string) ([]usage.Verdict, error) {
 	if err := v.take(ctx, limit.Cost{Events: int64(len(events))}); err != nil {
 		return nil, err
@@ -73,6 +73,11 @@ func (v *Visit) Record(ctx context.Context, events []usage.Event, requestKey str
 			}
 		}
 	}
+	leave, err := v.gate.turns.Enter(ctx, v.Tenant, len(events))
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	verdicts, err := v.gate.store.Record(ctx, store.Batch{Tenant: v.Tenant, Events: events})
 	if err == nil && v.gate.observe != nil {
 		v.gate.observe(verdicts)

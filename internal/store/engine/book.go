@@ -37,9 +37,6 @@ type book struct {
 	published atomic.Pointer[published]
 	preparers sync.Pool // *usage.Preparer, of any catalog
 
-	largeTurn    chan struct{} // holds a token while a large batch has its turn, see calm
-	largeWaiting atomic.Int64  // facts of those that wait for it
-
 	// queued is this tenant's part of the queue; guarded by queue.mu.
 	queued fifo
 
@@ -70,7 +67,7 @@ type config struct {
 }
 
 func newBook(number uint32, id string) *book {
-	b := &book{number: number, id: id, largeTurn: make(chan struct{}, 1), meters: map[uint32]state.Entity{}, config: &config{
+	b := &book{number: number, id: id, meters: map[uint32]state.Entity{}, config: &config{
 		keys: map[string]*tenant.APIKey{}, meters: map[string]*meter.Meter{}, periods: map[calendar.Month]usage.Period{},
 	}}
 	b.published.Store(&published{config: b.config})

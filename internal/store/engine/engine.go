@@ -103,7 +103,6 @@ type Engine struct {
 	idle     chan struct{} // holds a token while the writer has nothing
 	failed   chan struct{} // closed by the first failure
 	failure  atomic.Pointer[failure]
-	calm     calm
 
 	// The checkpointer.
 	checkpoints chan *checkpoint
@@ -161,11 +160,6 @@ func (e *Engine) Record(ctx context.Context, batch store.Batch) ([]usage.Verdict
 	if err != nil {
 		return nil, err
 	}
-	leave, err := e.calm.enter(ctx, b, len(batch.Events))
-	if err != nil {
-		return nil, err
-	}
-	defer leave()
 	w, err := e.prepare(b, batch.Events)
 	if err != nil {
 		return nil, err

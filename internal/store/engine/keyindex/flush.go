@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tallystick/tallystick/internal/store/engine/yield"
+	"github.com/tallystick/tallystick/internal/yield"
 )
 
 const (
