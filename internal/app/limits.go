@@ -73,7 +73,7 @@ func (s *Server) limiter(m *metrics) (*limit.Limiter, error) {
 
 func (s *Server) gate(limiter *limit.Limiter, m *metrics) *gate.Gate {
 	r := &s.settings.RateLimits
-	return gate.New(s.store, gate.Options{RootKey: s.settings.RootKey, Observe: m.judged,
+	return gate.New(s.store, gate.Options{RootKey: s.settings.RootKey, Observe: m.judged, Waited: m.waited,
 		Limiter: limiter, TenantRate: r.Tenant.rate(), KeyRate: r.APIKey.rate()})
 }
 

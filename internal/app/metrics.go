@@ -24,6 +24,7 @@ type metrics struct {
 	changes  *prometheus.CounterVec
 	refused  *prometheus.CounterVec
 	alone    prometheus.Counter
+	turns    prometheus.Histogram
 }
 
 func newMetrics() *metrics {
@@ -43,8 +44,10 @@ func newMetrics() *metrics {
 			Help: "Requests refused by a rate limit, by whose it is and what was too many."}, []string{"by", "dimension"}),
 		alone: prometheus.NewCounter(prometheus.CounterOpts{Namespace: "tallystick", Subsystem: "ratelimit", Name: "shared_failures_total",
 			Help: "Requests whose rate limit this node judged by itself, because what the nodes share did not answer."}),
+		turns: prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: "tallystick", Name: "turn_wait_seconds",
+			Help: "Time that large batches waited for their turn, because another tenant sent little.", Buckets: prometheus.ExponentialBuckets(1e-3, 2.5, 10)}),
 	}
-	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), m.requests, m.took, m.events, m.keyed, m.changes, m.refused, m.alone)
+	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), m.requests, m.took, m.events, m.keyed, m.changes, m.refused, m.alone, m.turns)
 	for s := usage.Accepted; s <= usage.Rejected; s++ {
 		m.verdicts[s] = m.events.WithLabelValues(s.String())
 	}
@@ -59,6 +62,8 @@ func (m *metrics) answered(method, route string, status int, took time.Duration)
 func (m *metrics) repeated(o once.Outcome) { m.keyed.WithLabelValues(string(o)).Inc() }
 
 func (m *metrics) changed(e audit.Event) { m.changes.WithLabelValues(e.Type, e.Source).Inc() }
+
+func (m *metrics) waited(d time.Duration) { m.turns.Observe(d.Seconds()) }
 
 func (m *metrics) limited(by limit.By, of limit.Dimension) {
 	m.refused.WithLabelValues(string(by), of.String()).Inc()

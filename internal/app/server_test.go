@@ -123,6 +123,41 @@ func checkMetrics(t *testing.T, s *Server, operator *client.Client) {
 	}
 }
 
+// Given a tenant that sends single events, when another sends large batches, then the server tells that they waited for turns.
+func TestTurnsAreTold(t *testing.T) {
+	leaves(t)
+	s := mustStart(t, testSettings(t))
+	t.Cleanup(func() { mustStop(t, s) })
+	t.Cleanup(http.DefaultClient.CloseIdleConnections)
+	ctx, operator := context.Background(), connect(t, s, testRootKey)
+	tokens := map[string]string{}
+	for _, id := range []string{"little", "much"} {
+		made, err := operator.CreateTenant(ctx, client.NewTenant{ID: id})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := connect(t, s, made.APIKey).CreateMeter(ctx, client.Meter{Slug: "calls", Aggregation: "sum"}); err != nil {
+			t.Fatal(err)
+		}
+		tokens[id] = made.APIKey
+	}
+	for range 100 { // on a machine so slow that a second passes between the two, there are no turns
+		for id, n := range map[string]int{"little": 1, "much": 101} {
+			if status, _ := post(t, s, "/v1/events", tokens[id], events(n)); status != http.StatusOK {
+				t.Fatalf("%d events of %s: %d", n, id, status)
+			}
+		}
+		metrics, err := operator.Metrics(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(metrics, "tallystick_turn_wait_seconds_count 0\n") {
+			return
+		}
+	}
+	t.Error("no batch waited for a turn")
+}
+
 func TestFirstStartMakesTheOperatorsKeyOnce(t *testing.T) {
 	leaves(t)
 	settings := testSettings(t)

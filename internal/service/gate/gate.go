@@ -59,6 +59,8 @@ type Options struct {
 	TenantRate, KeyRate limit.Rate
 	// Observe is told the verdicts of every batch that was judged. Default: nobody is.
 	Observe func([]usage.Verdict)
+	// Waited is told how long a large batch waited for its turn. Default: nobody is.
+	Waited func(time.Duration)
 }
 
 // Gate lets callers in and records their facts. It is safe for concurrent use.
@@ -79,6 +81,7 @@ type Gate struct {
 // New opens a gate to the store.
 func New(s store.Store, o Options) *Gate {
 	g := &Gate{store: s, now: o.Now, observe: o.Observe, limiter: o.Limiter, tenantRate: o.TenantRate, keyRate: o.KeyRate}
+	g.turns.Waited = o.Waited
 	if g.now == nil {
 		g.now = time.Now
 	}

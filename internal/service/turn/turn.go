@@ -33,6 +33,9 @@ const (
 
 // Turns are those of one server. The zero value is ready; it is safe for concurrent use.
 type Turns struct {
+	// Waited, if set, is told how long a batch waited for its turn.
+	Waited func(time.Duration)
+
 	// little are two tenants that send little: one of them is not the one that asks.
 	little [2]atomic.Pointer[call]
 
@@ -78,6 +81,9 @@ func (t *Turns) Enter(ctx context.Context, tenant string, facts int) (leave func
 		return nil, err
 	}
 	began := time.Now()
+	if t.Waited != nil {
+		t.Waited(began.Sub(now))
+	}
 	yield.ToNetwork()
 	return func() {
 		time.AfterFunc(min(time.Since(began), longestRest), func() {
