@@ -1,7 +1,7 @@
 // Package turn shares a server between tenants that send much and tenants that send little.
 //
 // While a tenant sends large batches and another sends little, the large ones are taken one at a time, the network is looked at before
-// each, and after each there is a rest as long as it took. A tenant that floods the server from many connections would else keep all
+// each, and after each there is a rest twice as long as it took. A tenant that floods the server from many connections would else keep all
 // processors and the disk busy, and every step on the way of another's single event, from the socket to the answer, would wait behind
 // its batches. When nobody else is there, or all send much, there is no bound.
 //
@@ -27,6 +27,8 @@ const (
 	calmFor = time.Second
 	// calmStep is how exactly that is known: to note every call would cost more than it is worth.
 	calmStep = 100 * time.Millisecond
+	// restShare is how many times as long as a batch took the rest after it is.
+	restShare = 2
 	// longestRest is more than the largest batch needs. What took longer than that took it for other reasons, such as the disk's.
 	longestRest = 100 * time.Millisecond
 )
@@ -86,7 +88,7 @@ func (t *Turns) Enter(ctx context.Context, tenant string, facts int) (leave func
 	}
 	yield.ToNetwork()
 	return func() {
-		time.AfterFunc(min(time.Since(began), longestRest), func() {
+		time.AfterFunc(min(restShare*time.Since(began), longestRest), func() {
 			<-l.turn
 			t.quit(tenant, l)
 		})

@@ -160,10 +160,10 @@ func TestWhatWaitsIsBounded(t *testing.T) {
 	})
 }
 
-// Given a tenant that sends little, when another's large batch took some time, then the next has its turn as long after, or a little
+// Given a tenant that sends little, when another's large batch took some time, then the next has its turn after twice as long, or a little
 // while after if it took very long.
 func TestALargeBatchIsFollowedByARest(t *testing.T) {
-	for took, want := range map[time.Duration]time.Duration{0: 0, time.Millisecond: time.Millisecond, longestRest: longestRest, time.Minute: longestRest} {
+	for took, want := range map[time.Duration]time.Duration{0: 0, time.Millisecond: 2 * time.Millisecond, longestRest / 2: longestRest, time.Minute: longestRest} {
 		bubble(t, func(s *scene) {
 			var waited []time.Duration
 			s.Waited = func(d time.Duration) { waited = append(waited, d) }
