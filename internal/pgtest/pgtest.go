@@ -33,8 +33,17 @@ var linguistic = []string{"--locale-provider=icu", "--icu-locale=en-US"}
 // Server is a running PostgreSQL with databases for tests.
 type Server struct {
 	*pgserver.Server
-	made atomic.Int64 // databases
+	made     atomic.Int64 // databases
+	template template
 }
+
+// template is a database with the schema and nothing in it.
+type template struct {
+	once sync.Once
+	err  error
+}
+
+const templateName = "template_ledger"
 
 // start runs a server of the system's major until it is stopped.
 func start(extra ...string) (*Server, error) {
@@ -95,6 +104,20 @@ func (s *Server) Create(template string) (url string, err error) {
 		statement += " TEMPLATE " + template + " STRATEGY file_copy"
 	}
 	return s.URL(name), s.Exec("postgres", statement)
+}
+
+// Migrated makes a database with the schema and returns its URL. migrate, the same for all of a server, brings the schema into an empty
+// one; the rest are copies.
+func (s *Server) Migrated(migrate func(ctx context.Context, url string) error) (url string, err error) {
+	s.template.once.Do(func() {
+		if s.template.err = s.Exec("postgres", "CREATE DATABASE "+templateName); s.template.err == nil {
+			s.template.err = migrate(context.Background(), s.URL(templateName))
+		}
+	})
+	if s.template.err != nil {
+		return "", s.template.err
+	}
+	return s.Create(templateName)
 }
 
 // Exec runs statements in a database, as the superuser.
@@ -182,6 +205,18 @@ func (s *Server) until(t testing.TB, err error) *Server {
 		}
 	})
 	return s
+}
+
+// Main runs the tests of a binary, stops its servers and then calls after, in order; what fails there fails the tests.
+func Main(m *testing.M, after ...func() error) {
+	code := m.Run()
+	for _, do := range append([]func() error{Cleanup}, after...) {
+		if err := do(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	os.Exit(code)
 }
 
 // Cleanup stops the shared servers that were started.

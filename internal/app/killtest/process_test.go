@@ -40,12 +40,7 @@ const (
 )
 
 func TestMain(m *testing.M) {
-	code := m.Run()
-	if err := errors.Join(pgtest.Cleanup(), os.RemoveAll(built.dir)); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
+	pgtest.Main(m, func() error { return os.RemoveAll(built.dir) })
 }
 
 // built is the program, made once for all tests.

@@ -153,8 +153,10 @@ func TestRefusalsAreToldOneByOne(t *testing.T) {
 			all = append(all, f)
 		}
 	}
-	for i := range all {
-		t.Run(all[i].name, func(t *testing.T) { meet(t, openNaive, all[i:]...) })
+	for store, open := range openers {
+		for i := range all {
+			t.Run(store+", "+all[i].name, func(t *testing.T) { meet(t, open, all[i:]...) })
+		}
 	}
 }
 

@@ -1,10 +1,6 @@
 package httpapi
 
 import (
-	"context"
-	"fmt"
-	"os"
-	"sync"
 	"testing"
 	"time"
 
@@ -17,14 +13,7 @@ import (
 	"github.com/tallystick/tallystick/internal/store/postgres"
 )
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if err := pgtest.Cleanup(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { pgtest.Main(m) }
 
 // opener opens an empty store that lives as long as the test.
 type opener func(t *testing.T, clock func() time.Time) store.Store
@@ -48,7 +37,7 @@ func openEngine(t *testing.T, clock func() time.Time) store.Store {
 
 func openPostgres(t *testing.T, clock func() time.Time) store.Store {
 	t.Helper()
-	url, err := migrated(t).Create(template)
+	url, err := pgtest.Shared(t).Migrated(postgres.Migrate)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,23 +55,4 @@ func closeAtEnd(t *testing.T, s interface{ Close() error }) {
 			t.Error(err)
 		}
 	})
-}
-
-// template is a database with the schema and nothing in it.
-const template = "template_ledger"
-
-var makeTemplate sync.Once
-
-func migrated(t *testing.T) *pgtest.Server {
-	t.Helper()
-	s := pgtest.Shared(t)
-	makeTemplate.Do(func() {
-		if err := s.Exec("postgres", "CREATE DATABASE "+template); err != nil {
-			t.Fatal(err)
-		}
-		if err := postgres.Migrate(context.Background(), s.URL(template)); err != nil {
-			t.Fatal(err)
-		}
-	})
-	return s
 }

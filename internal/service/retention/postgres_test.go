@@ -1,8 +1,6 @@
 package retention_test
 
 import (
-	"fmt"
-	"os"
 	"testing"
 	"time"
 
@@ -11,14 +9,7 @@ import (
 	"github.com/tallystick/tallystick/internal/store/postgres"
 )
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if err := pgtest.Cleanup(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { pgtest.Main(m) }
 
 func openPostgres(t *testing.T, url string, now func() time.Time) store.Store {
 	t.Helper()

@@ -29,7 +29,7 @@ const (
 	calmStep = 100 * time.Millisecond
 	// restShare is how many times as long as a batch took the rest after it is.
 	restShare = 2
-	// longestRest is more than the largest batch needs. What took longer than that took it for other reasons, such as the disk's.
+	// longestRest bounds it: a batch that took very long was held up by something that no rest helps, such as the disk.
 	longestRest = 100 * time.Millisecond
 )
 
@@ -72,13 +72,7 @@ func (t *Turns) Enter(ctx context.Context, tenant string, facts int) (leave func
 	if err != nil {
 		return nil, err
 	}
-	select {
-	case l.turn <- struct{}{}:
-	case <-ctx.Done():
-		err = ctx.Err()
-	}
-	t.waited(l, facts)
-	if err != nil {
+	if err := t.wait(ctx, l, facts); err != nil {
 		t.quit(tenant, l)
 		return nil, err
 	}
@@ -122,7 +116,8 @@ func (t *Turns) beside(tenant string, now time.Time) bool {
 	return false
 }
 
-// join takes a place in the tenant's line.
+// join takes a place in the tenant's line. A batch that nobody waits before is never too many, whatever its size: what is too large is
+// for the store to say.
 func (t *Turns) join(tenant string, facts int) (*line, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -134,7 +129,7 @@ func (t *Turns) join(tenant string, facts int) (*line, error) {
 		}
 		t.much[tenant] = l
 	}
-	if l.facts+facts > maxWaiting {
+	if l.facts > 0 && l.facts+facts > maxWaiting {
 		return nil, problem.New(problem.Busy, "too many events wait for their turn: try again").Retry(time.Second)
 	}
 	l.users++
@@ -142,10 +137,19 @@ func (t *Turns) join(tenant string, facts int) (*line, error) {
 	return l, nil
 }
 
-func (t *Turns) waited(l *line, facts int) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	l.facts -= facts
+// wait returns when the batch has its turn, or its context has ended.
+func (t *Turns) wait(ctx context.Context, l *line, facts int) error {
+	defer func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		l.facts -= facts
+	}()
+	select {
+	case l.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // quit gives the place back; the last one takes the line down.

@@ -150,7 +150,8 @@ func TestWhatWaitsIsBounded(t *testing.T) {
 		if _, err := s.Enter(s.Context(), "much", large); !problem.Is(err, problem.Busy) {
 			s.Errorf("one more than may wait: %v", err)
 		}
-		s.enter("other", large)() // has a line of its own
+		s.enter("other", large)()        // has a line of its own
+		s.enter("whole", maxWaiting+1)() // more than may wait, but nobody waits before it
 		leave()
 		for _, w := range waiting {
 			(<-w)()

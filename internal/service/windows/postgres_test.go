@@ -14,12 +14,6 @@ import (
 
 func TestWindowsOfPostgres(t *testing.T) {
 	server := pgtest.Shared(t)
-	if err := server.Exec("postgres", "CREATE DATABASE template_windows"); err != nil {
-		t.Fatal(err)
-	}
-	if err := postgres.Migrate(context.Background(), server.URL("template_windows")); err != nil {
-		t.Fatal(err)
-	}
 	url := ""
 	start := func(t *rapid.T, clock *storetest.Clock) store.Store {
 		s, err := postgres.Open(context.Background(), postgres.Options{URL: url, Now: clock.Now, MaxConns: 4, SkipMigrations: true})
@@ -30,7 +24,7 @@ func TestWindowsOfPostgres(t *testing.T) {
 	}
 	live(t, func(t *rapid.T, clock *storetest.Clock) store.Store {
 		var err error
-		if url, err = server.Create("template_windows"); err != nil {
+		if url, err = server.Migrated(postgres.Migrate); err != nil {
 			t.Fatalf("make a database: %v", err)
 		}
 		return start(t, clock)

@@ -3,8 +3,6 @@ package windows_test
 import (
 	"context"
 	"flag"
-	"fmt"
-	"os"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -23,16 +21,7 @@ func TestMain(m *testing.M) {
 	if err := flag.Set("rapid.checks", "8"); err != nil {
 		panic(err)
 	}
-	code := m.Run()
-	if err := pgtest.Cleanup(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	if err := goleak.Find(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
+	pgtest.Main(m, func() error { return goleak.Find() })
 }
 
 // live plays random lives with duplicates, late and too late facts, corrections, types, adjustments and closes on the oracle and on

@@ -3,9 +3,6 @@ package postgres
 import (
 	"context"
 	"flag"
-	"fmt"
-	"os"
-	"sync"
 	"testing"
 	"time"
 
@@ -22,22 +19,12 @@ func TestMain(m *testing.M) {
 	if err := flag.Set("rapid.checks", "20"); err != nil {
 		panic(err)
 	}
-	code := m.Run()
-	if err := pgtest.Cleanup(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	if err := goleak.Find(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
+	pgtest.Main(m, func() error { return goleak.Find() })
 }
 
 // ledgers makes databases with the schema on one server.
 type ledgers struct {
-	server       func(testing.TB) *pgtest.Server
-	madeTemplate sync.Once
+	server func(testing.TB) *pgtest.Server
 }
 
 // The majors of PostgreSQL that the store is held to: the system's and a newer one.
@@ -55,16 +42,7 @@ func migrated(t testing.TB) (url string) {
 
 func (l *ledgers) migrated(t testing.TB) (url string) {
 	t.Helper()
-	s := l.server(t)
-	l.madeTemplate.Do(func() {
-		if err := s.Exec("postgres", "CREATE DATABASE template_ledger"); err != nil {
-			t.Fatal(err)
-		}
-		if err := Migrate(context.Background(), s.URL("template_ledger")); err != nil {
-			t.Fatal(err)
-		}
-	})
-	url, err := s.Create("template_ledger")
+	url, err := l.server(t).Migrated(Migrate)
 	if err != nil {
 		t.Fatal(err)
 	}
