@@ -89,7 +89,7 @@ func RunGrowth(ctx context.Context, o GrowthOptions) (g *Growth, err error) {
 		return nil, err
 	}
 	g = &Growth{}
-	job := childJob{Dir: dir, Batch: o.Batch}
+	job := growthJob{Dir: dir, Batch: o.Batch}
 	for _, job.Keys = range stages(o.First, o.Keys) {
 		stage, left, err := o.measure(ctx, job)
 		if err != nil {
@@ -140,14 +140,14 @@ func enoughRoom(dir string, keys int64) error {
 //
 // A machine is seldom equally fast for minutes. So a stage's rate is taken in turns, and before each turn another child, whose
 // store has the first stage's keys, has one of its own; whoever is not at work is stopped, its merges too.
-func (o *GrowthOptions) measure(ctx context.Context, job childJob) (stage *Stage, left childJob, err error) {
+func (o *GrowthOptions) measure(ctx context.Context, job growthJob) (stage *Stage, left growthJob, err error) {
 	job.Measure = window(o.Measure, job.Keys)
-	big, err := startChild[childSays](ctx, childCommand, job)
+	big, err := startChild[growthSays](ctx, growthCommand, job)
 	if err != nil {
 		return nil, left, err
 	}
 	defer func() { err = errors.Join(err, big.kill()) }()
-	ready := func(said *childSays) bool {
+	ready := func(said *growthSays) bool {
 		if said.Filled > 0 {
 			fmt.Fprintf(o.Progress, "%d of %d keys\n", said.Filled, job.Keys)
 		}
@@ -175,7 +175,7 @@ func (o *GrowthOptions) measure(ctx context.Context, job childJob) (stage *Stage
 	}
 	stage.Beside = first.EventsPerSecond
 	stage.Share = stage.EventsPerSecond / stage.Beside
-	err = big.until(func(said *childSays) bool {
+	err = big.until(func(said *growthSays) bool {
 		if said.Left != nil {
 			left = *said.Left
 		}
@@ -192,11 +192,11 @@ func (o *GrowthOptions) startSmall(ctx context.Context, dir string) (*growthProc
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make a folder for the small store: %w", err)
 	}
-	small, err := startChild[childSays](ctx, childCommand, childJob{Dir: dir, Batch: o.Batch, Keys: o.First, Measure: window(o.Measure, o.First)})
+	small, err := startChild[growthSays](ctx, growthCommand, growthJob{Dir: dir, Batch: o.Batch, Keys: o.First, Measure: window(o.Measure, o.First)})
 	if err != nil {
 		return nil, err
 	}
-	if err = small.until(func(said *childSays) bool { return said.Ready }); err == nil {
+	if err = small.until(func(said *growthSays) bool { return said.Ready }); err == nil {
 		err = small.signal(syscall.SIGSTOP)
 	}
 	if err != nil {
@@ -221,7 +221,7 @@ func takeTurns(small, big *growthProcess) (of, stage *Stage, err error) {
 	return of, stage, big.signal(syscall.SIGCONT)
 }
 
-type growthProcess = childProcess[childSays]
+type growthProcess = childProcess[growthSays]
 
 // turn lets a stopped child have one turn and stops it again. The last turn ends with what was seen in all of them.
 func turn(c *growthProcess) (stage *Stage, err error) {
@@ -231,7 +231,7 @@ func turn(c *growthProcess) (stage *Stage, err error) {
 	if err := c.tell("go"); err != nil {
 		return nil, err
 	}
-	err = c.until(func(said *childSays) bool {
+	err = c.until(func(said *growthSays) bool {
 		stage = said.Stage
 		return said.Turned || stage != nil
 	})
@@ -242,13 +242,13 @@ func turn(c *growthProcess) (stage *Stage, err error) {
 }
 
 // reopen lets a child open the store, prove that the last acknowledged facts are there, and end.
-func reopen(ctx context.Context, job childJob) (seconds float64, err error) {
+func reopen(ctx context.Context, job growthJob) (seconds float64, err error) {
 	job.Keys = 0
-	child, err := startChild[childSays](ctx, childCommand, job)
+	child, err := startChild[growthSays](ctx, growthCommand, job)
 	if err != nil {
 		return 0, err
 	}
-	err = child.until(func(said *childSays) bool {
+	err = child.until(func(said *growthSays) bool {
 		if said.Opened > 0 {
 			seconds = said.Opened
 		}

@@ -46,7 +46,7 @@ func TestGrowth(t *testing.T) {
 // A store that lost what it acknowledged fails the proof.
 func TestGrowthProofFindsALoss(t *testing.T) {
 	ctx := context.Background()
-	job := childJob{Dir: t.TempDir()}
+	job := growthJob{Dir: t.TempDir()}
 	var said bytes.Buffer
 	if err := newChild(job, bufio.NewScanner(strings.NewReader("")), &said).run(ctx); err != nil {
 		t.Fatal(err)
@@ -96,7 +96,7 @@ func TestAnonymousMemory(t *testing.T) {
 }
 
 func TestCommandIsUsedWrong(t *testing.T) {
-	for _, args := range [][]string{{"--only", "oracle"}, {"--nonsense"}, {"growth", "--keys", "0"}, {childCommand, "{"}, {callerCommand, "{"}, {"stray"}} {
+	for _, args := range [][]string{{"--only", "oracle"}, {"--nonsense"}, {"growth", "--keys", "0"}, {growthCommand, "{"}, {callerCommand, "{"}, {"stray"}} {
 		var out bytes.Buffer
 		if code := Main(args, &out, &out); code != 2 {
 			t.Errorf("%v: exit %d: %s", args, code, out.String())
@@ -105,7 +105,7 @@ func TestCommandIsUsedWrong(t *testing.T) {
 }
 
 func TestChildrenRefuseWhatIsNoJob(t *testing.T) {
-	for _, name := range []string{childCommand, callerCommand} {
+	for _, name := range []string{growthCommand, callerCommand} {
 		for _, job := range []string{"", "\n", "{\n", "[]\n", "go\n"} {
 			c := newCommand()
 			c.SetArgs([]string{name})

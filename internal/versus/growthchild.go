@@ -24,7 +24,7 @@ import (
 )
 
 const (
-	childCommand = "growth-child"
+	growthCommand = "growth-child"
 	stateFolder  = "state"
 	mergesFigure = "tallystick_engine_index_merges"
 
@@ -39,8 +39,8 @@ const (
 	killAfter = 5
 )
 
-// childJob is what a child is told. The next child's job comes from the one before it.
-type childJob struct {
+// growthJob is what a child is told. The next child's job comes from the one before it.
+type growthJob struct {
 	Dir     string    `json:"dir"`
 	Keys    int64     `json:"keys"` // fill until so many are known; zero: open, prove and end
 	Measure int64     `json:"measure"`
@@ -58,26 +58,26 @@ type proof struct {
 	Before uint64 `json:"before"`
 }
 
-// childSays is one line of a child's: exactly one field is set.
-type childSays struct {
+// growthSays is one line of a child's: exactly one field is set.
+type growthSays struct {
 	Opened float64   `json:"opened,omitempty"` // seconds
 	Proved bool      `json:"proved,omitempty"`
 	Filled int64     `json:"filled,omitempty"`
 	Ready  bool      `json:"ready,omitempty"`  // filled; a line of input starts each turn
 	Turned bool      `json:"turned,omitempty"` // one more, not the last
 	Stage  *Stage    `json:"stage,omitempty"`
-	Left   *childJob `json:"left,omitempty"` // kill me now; this is the next job
+	Left   *growthJob `json:"left,omitempty"` // kill me now; this is the next job
 }
 
 func newGrowthChildCommand() *cobra.Command {
-	return newChildCommand(childCommand, "The process that growth fills and kills", func(ctx context.Context, job childJob, told *bufio.Scanner, out io.Writer) error {
+	return newChildCommand(growthCommand, "The process that growth fills and kills", func(ctx context.Context, job growthJob, told *bufio.Scanner, out io.Writer) error {
 		return newChild(job, told, out).run(ctx)
 	})
 }
 
 // child is the engine under growth.
 type child struct {
-	job  childJob
+	job  growthJob
 	told *bufio.Scanner
 	say  *json.Encoder
 	engineSubject
@@ -88,7 +88,7 @@ type child struct {
 	batches int // of the first stream
 }
 
-func newChild(job childJob, told *bufio.Scanner, out io.Writer) *child {
+func newChild(job growthJob, told *bufio.Scanner, out io.Writer) *child {
 	return &child{job: job, told: told, say: json.NewEncoder(out), known: job.Known, shown: job.Known}
 }
 
@@ -107,7 +107,7 @@ func (c *child) run(ctx context.Context) (err error) {
 		return fmt.Errorf("open: %w", err)
 	}
 	defer func() { err = errors.Join(err, c.e.Close()) }()
-	if err := c.say.Encode(childSays{Opened: time.Since(began).Seconds()}); err != nil {
+	if err := c.say.Encode(growthSays{Opened: time.Since(began).Seconds()}); err != nil {
 		return err
 	}
 	if fresh {
@@ -136,7 +136,7 @@ func (c *child) prove(ctx context.Context, p *proof) error {
 	if err := record(ctx, c.e, &b, appendEvents(nil, c.w, &b)); err != nil {
 		return err
 	}
-	return c.say.Encode(childSays{Proved: true})
+	return c.say.Encode(growthSays{Proved: true})
 }
 
 // grow fills, measures, tells, and goes on until it is killed.
@@ -155,7 +155,7 @@ func (c *child) grow(ctx context.Context) error {
 	if err := c.look(stage); err != nil {
 		return err
 	}
-	if err := c.say.Encode(childSays{Stage: stage}); err != nil {
+	if err := c.say.Encode(growthSays{Stage: stage}); err != nil {
 		return err
 	}
 	_, err = c.send(ctx, streams, 1<<62, c.askToBeKilled)
@@ -171,7 +171,7 @@ func (c *child) measure(ctx context.Context, streams []*load.Stream) (*Stage, er
 	}
 	peak := watchMemory()
 	var took, used time.Duration
-	err = c.say.Encode(childSays{Ready: true})
+	err = c.say.Encode(growthSays{Ready: true})
 	for n := int64(1); n <= turns && err == nil; n++ {
 		if !c.told.Scan() {
 			err = errors.New("nobody asks for another turn")
@@ -183,7 +183,7 @@ func (c *child) measure(ctx context.Context, streams []*load.Stream) (*Stage, er
 		took += lasted
 		used += processorTime() - before
 		if n < turns && err == nil {
-			err = c.say.Encode(childSays{Turned: true})
+			err = c.say.Encode(growthSays{Turned: true})
 		}
 	}
 	if stage.AnonymousBytes = peak(); err != nil {
@@ -289,7 +289,7 @@ func (c *child) acknowledged(b *load.Batch) error {
 		return nil
 	}
 	c.shown = c.known
-	return c.say.Encode(childSays{Filled: c.known})
+	return c.say.Encode(growthSays{Filled: c.known})
 }
 
 func (c *child) askToBeKilled(b *load.Batch, drawn uint64) error {
@@ -301,7 +301,7 @@ func (c *child) askToBeKilled(b *load.Batch, drawn uint64) error {
 	next := c.job
 	next.Known, next.Stream = c.known, c.job.Stream+growthSubmitters
 	next.Prove = &proof{Stream: c.job.Stream, Tenant: b.Tenant, Before: drawn}
-	return c.say.Encode(childSays{Left: &next})
+	return c.say.Encode(growthSays{Left: &next})
 }
 
 // watchMemory samples this process's memory beyond the page cache until the function it returns is called, which tells the most.
