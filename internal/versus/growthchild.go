@@ -25,8 +25,8 @@ import (
 
 const (
 	growthCommand = "growth-child"
-	stateFolder  = "state"
-	mergesFigure = "tallystick_engine_index_merges"
+	stateFolder   = "state"
+	mergesFigure  = "tallystick_engine_index_merges"
 
 	growthSubmitters = 16
 	// tellEvery is how many keys lie between two reports of progress.
@@ -60,12 +60,12 @@ type proof struct {
 
 // growthSays is one line of a child's: exactly one field is set.
 type growthSays struct {
-	Opened float64   `json:"opened,omitempty"` // seconds
-	Proved bool      `json:"proved,omitempty"`
-	Filled int64     `json:"filled,omitempty"`
-	Ready  bool      `json:"ready,omitempty"`  // filled; a line of input starts each turn
-	Turned bool      `json:"turned,omitempty"` // one more, not the last
-	Stage  *Stage    `json:"stage,omitempty"`
+	Opened float64    `json:"opened,omitempty"` // seconds
+	Proved bool       `json:"proved,omitempty"`
+	Filled int64      `json:"filled,omitempty"`
+	Ready  bool       `json:"ready,omitempty"`  // filled; a line of input starts each turn
+	Turned bool       `json:"turned,omitempty"` // one more, not the last
+	Stage  *Stage     `json:"stage,omitempty"`
 	Left   *growthJob `json:"left,omitempty"` // kill me now; this is the next job
 }
 
