@@ -241,6 +241,9 @@ func (l *lane) gone(w *work) {
 
 // commitGroups runs while there is work.
 func (l *lane) commitGroups() {
+	// Callers who were answered together come back together. The first of them would have a transaction alone while the others
+	// wait for it, and all of them go on from there to the next lane in step.
+	runtime.Gosched()
 	for group := l.takeGroup(); group != nil; group = l.takeGroup() {
 		<-l.turn
 		err := l.commitGroup(group)
