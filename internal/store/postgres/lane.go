@@ -241,10 +241,14 @@ func (l *lane) gone(w *work) {
 
 // commitGroups runs while there is work.
 func (l *lane) commitGroups() {
-	// Callers who were answered together come back together. The first of them would have a transaction alone while the others
-	// wait for it, and all of them go on from there to the next lane in step.
-	runtime.Gosched()
-	for group := l.takeGroup(); group != nil; group = l.takeGroup() {
+	for few := true; ; {
+		if few { // of large batches the keys are looked up while others commit: they need not come along
+			l.letRun()
+		}
+		group := l.takeGroup()
+		if group == nil {
+			return
+		}
 		<-l.turn
 		err := l.commitGroup(group)
 		l.turn <- struct{}{}
@@ -254,12 +258,31 @@ func (l *lane) commitGroups() {
 			facts += w.cost()
 			close(w.done)
 		}
-		if facts < lookUpFrom {
-			// Callers who were just answered and already have more can come along: half as many commits then carry the same facts.
-			// Large batches do not gain by it: theirs are looked up while the others commit.
-			runtime.Gosched()
+		few = facts < lookUpFrom
+	}
+}
+
+// letRun gives way to callers that are ready to run, as long as that brings work. Those who were answered together come back
+// together, to this lane or to the next: without this the first of them would have a transaction alone, which costs half as much as
+// one of them all, and the others would wait for it. When nobody is ready it returns at once: nothing lingers by the clock.
+func (l *lane) letRun() {
+	for range yields {
+		before := l.queued()
+		runtime.Gosched()
+		if l.queued() == before {
+			return
 		}
 	}
+}
+
+// yields bounds how often a group gives way.
+const yields = 4
+
+// queued is how many facts wait.
+func (l *lane) queued() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.all
 }
 
 // lookUps searches keys ahead while enough facts wait and the committer is busy.
