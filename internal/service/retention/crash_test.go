@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,16 +22,18 @@ import (
 // is derived is made again from what is left of the journal.
 func TestPowerFailsWhilePruning(t *testing.T) {
 	mem := vfs.NewCrashableMem()
-	var crashing atomic.Bool
-	var mu sync.Mutex
+	var mu sync.Mutex // guards crashing and points: the committer, the checkpointer and others change files side by side
 	var l *life
-	points := 0
+	crashing, points := false, 0
 	fs := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if !crashing.Load() || op.Kind.ReadOrWrite() == errorfs.OpIsRead || op.Kind == errorfs.OpFileClose || op.Kind == errorfs.OpLock || op.Kind == errorfs.OpFilePreallocate {
+		if op.Kind.ReadOrWrite() == errorfs.OpIsRead || op.Kind == errorfs.OpFileClose || op.Kind == errorfs.OpLock || op.Kind == errorfs.OpFilePreallocate {
 			return nil
 		}
-		mu.Lock() // the committer, the checkpointer and others change files side by side
+		mu.Lock()
 		defer mu.Unlock()
+		if !crashing {
+			return nil
+		}
 		points++
 		for _, percent := range []int{0, []int{50, 100}[points%2]} {
 			if t.Failed() {
@@ -61,9 +62,14 @@ func TestPowerFailsWhilePruning(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	crashing.Store(true)
+	crash := func(now bool) {
+		mu.Lock()
+		crashing = now
+		mu.Unlock()
+	}
+	crash(true)
 	r := l.retain()
-	crashing.Store(false)
+	crash(false)
 	if r.Pruned == 0 || points < 30 {
 		t.Errorf("%d crash points, %d rows left the store", points, r.Pruned)
 	}

@@ -36,7 +36,9 @@ func mark(p journal.Position) keyindex.Mark {
 
 // maybeCheckpoint runs in the decider, after it handed a group over.
 func (e *Engine) maybeCheckpoint() {
+	e.mu.RLock() // callers have their answers already, and may have begun to verify
 	full := e.index.Full()
+	e.mu.RUnlock()
 	due := e.checkpointDue(e.journal.Size())
 	if !full && !due {
 		return

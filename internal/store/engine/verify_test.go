@@ -93,6 +93,23 @@ func TestVerifyReadsEverything(t *testing.T) {
 	mustEnd(t, e)
 }
 
+// Given an answer, when everything is verified at once, while the committer may not have put down its tools yet, then neither gets in
+// the other's way.
+func TestVerifyRightAfterAnAnswer(t *testing.T) {
+	e, ctx := mustOpen(t, small(vfs.NewMem(), storetest.NewClock().Now)), context.Background()
+	fill(t, e, 1)
+	for i := range 200 {
+		fact := storetest.Fact(fmt.Sprint("single-", i), calls, "c", storetest.Ago(0), "1")
+		if _, err := e.Record(ctx, store.Batch{Tenant: "acme", Events: []usage.Event{fact}}); err != nil {
+			t.Fatal(err)
+		}
+		if err := e.Verify(ctx, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustEnd(t, e)
+}
+
 // A key without a fact would refuse a new fact as a duplicate that was never billed.
 func TestVerifyFindsAKeyWithoutAFact(t *testing.T) {
 	e := mustOpen(t, small(vfs.NewMem(), storetest.NewClock().Now))

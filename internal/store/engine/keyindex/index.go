@@ -351,7 +351,7 @@ func (x *Index) Insert(e Entry) {
 }
 
 // Full reports that the active table has reached MemEntries: the owner freezes it
-// at the next group boundary.
+// at the next group boundary. Under the owner's lock like Lookup.
 func (x *Index) Full() bool { return len(x.active.entries) >= x.opts.MemEntries }
 
 // Freeze ends the active table: journal position m covers every entry inserted so
