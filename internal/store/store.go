@@ -33,7 +33,8 @@ type Store interface {
 	Record(ctx context.Context, b Batch) ([]usage.Verdict, error)
 
 	// Update runs fn and commits the changes it appended, all or none; an error of fn discards them and is returned as it is.
-	// fn may run more than once and must only act through tx. A tenant comes into being with the change that creates it.
+	// fn may run more than once and must only act through tx. A panic of fn is an error of this call alone (see RunUpdate). A tenant
+	// comes into being with the change that creates it.
 	// Errors: NotFound (fn appended to a tenant that does not exist and did not create it).
 	Update(ctx context.Context, tenantID string, fn func(tx Tx) error) error
 
@@ -57,10 +58,11 @@ type Store interface {
 	// moment and repeated; commits and reads go on beside it. tell, unless nil, is told how far it has come.
 	Prune(ctx context.Context, tell func(done, total uint64)) (uint64, error)
 
-	// Ready returns nil when a commit could succeed now, else why not.
+	// Ready returns nil when a commit could succeed now, else why not. The context bounds how long it may take to find out.
 	Ready(ctx context.Context) error
 
-	// Close commits what is under way and releases everything.
+	// Close commits what is under way, waits for the Views that are and releases everything. A View that is called from then on is
+	// Unavailable.
 	Close() error
 }
 

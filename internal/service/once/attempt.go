@@ -20,7 +20,6 @@ var (
 type attempt struct {
 	made   Made
 	kept   *request.Stored // another was first
-	cause  any             // handling panicked with this
 	joined joined
 }
 
@@ -39,8 +38,6 @@ func (r *Requests) first(ctx context.Context, c *Call, handle Handler) (request.
 		return r.try(ctx, c, handle, &t)
 	})
 	switch {
-	case t.cause != nil:
-		panic(t.cause)
 	case errors.Is(err, errFound):
 		return r.again(t.kept, nil)
 	case errors.Is(err, errGivenUp) && t.decided():
@@ -55,13 +52,8 @@ func (r *Requests) first(ctx context.Context, c *Call, handle Handler) (request.
 	return t.made.Answer, false, nil
 }
 
-// try runs inside the transaction. A panic is carried out of it: the store's own goroutine must not end by it.
-func (r *Requests) try(ctx context.Context, c *Call, handle Handler, t *attempt) (err error) {
-	defer func() {
-		if t.cause = recover(); t.cause != nil {
-			err = errGivenUp
-		}
-	}()
+// try runs inside the transaction. A panic of the handling is for the store to turn into an error, like that of any update.
+func (r *Requests) try(ctx context.Context, c *Call, handle Handler, t *attempt) error {
 	if t.made = handle(context.WithValue(ctx, joinedKey{}, &t.joined)); t.made.Refusal != nil {
 		return errGivenUp
 	}

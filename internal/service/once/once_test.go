@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -193,16 +194,16 @@ func TestAnAnswerThatWasLostIsGivenToTheRetry(t *testing.T) {
 	w.want("retry", got, replayed, err, "201 call 1", true)
 }
 
-func TestAPanicIsCarriedOutAndKeepsNothing(t *testing.T) {
+func TestAPanicIsAnErrorAndKeepsNothing(t *testing.T) {
 	w := newWorld(t)
-	func() {
-		defer func() {
-			if recover() != "boom" {
-				t.Error("the panic was lost")
-			}
-		}()
-		w.do("a", "x", func(context.Context) Made { panic("boom") }) //nolint:errcheck // it panics
-	}()
+	_, _, err := w.do("a", "x", func(context.Context) Made { panic("boom") })
+	var panicked *store.PanicError
+	if !problem.Is(err, problem.Internal) || !errors.As(err, &panicked) || panicked.Value != "boom" {
+		t.Errorf("a handler that panics: %v, want an internal error that says with what", err)
+	}
+	if !strings.Contains(err.Error(), "once_test.go") {
+		t.Errorf("the error does not say where the panic came from: %v", err)
+	}
 	calls := 0
 	got, replayed, err := w.do("a", "x", w.making("m", &calls))
 	w.want("after it", got, replayed, err, "201 call 1, secret", false)

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"math"
 	"strings"
 
 	"github.com/tallystick/tallystick/internal/core/audit"
@@ -36,25 +37,31 @@ func (v *view) AuditEvents(q store.AuditQuery) ([]ledger.Row, error) {
 	l := auditList{query: q}
 	if v.tx != nil {
 		l.take(v.tx.rows)
-	} else {
-		v.e.mu.RLock()
 	}
-	for _, n := range v.e.notes {
-		rows := n.changes[v.b]
-		l.take(rows)
-		if len(rows) > 0 {
-			below = min(below, rows[0].Seq)
-		}
-	}
-	if v.tx == nil {
-		v.e.mu.RUnlock()
-	}
+	below = min(below, v.noted(&l))
 	q.Offset, q.Limit = l.query.Offset, l.query.Limit
 	if q.Limit == 0 {
 		return l.rows, nil
 	}
 	older, err := v.e.state.Audit(v.b.number, q, below)
 	return append(l.rows, older...), err
+}
+
+// noted adds what is not in the state yet, and returns the number of the first row of it.
+func (v *view) noted(l *auditList) uint64 {
+	if v.tx == nil {
+		v.e.mu.RLock()
+		defer v.e.mu.RUnlock()
+	}
+	first := uint64(math.MaxUint64)
+	for _, n := range v.e.notes {
+		rows := n.changes[v.b]
+		l.take(rows)
+		if len(rows) > 0 {
+			first = min(first, rows[0].Seq)
+		}
+	}
+	return first
 }
 
 // auditList gathers what a query names of rows in memory.

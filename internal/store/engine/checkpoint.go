@@ -36,9 +36,7 @@ func mark(p journal.Position) keyindex.Mark {
 
 // maybeCheckpoint runs in the decider, after it handed a group over.
 func (e *Engine) maybeCheckpoint() {
-	e.mu.RLock() // callers have their answers already, and may have begun to verify
-	full := e.index.Full()
-	e.mu.RUnlock()
+	full := e.indexFull()
 	due := e.checkpointDue(e.journal.Size())
 	if !full && !due {
 		return
@@ -58,11 +56,17 @@ func (e *Engine) maybeCheckpoint() {
 	}
 }
 
+func (e *Engine) indexFull() bool {
+	e.mu.RLock() // callers have their answers already, and may have begun to verify
+	defer e.mu.RUnlock()
+	return e.index.Full()
+}
+
 func (e *Engine) freezeIndex(end journal.Position) {
+	defer e.index.Durable(mark(end))
 	e.mu.Lock()
+	defer e.mu.Unlock()
 	e.index.Freeze(mark(end))
-	e.mu.Unlock()
-	e.index.Durable(mark(end))
 }
 
 func (e *Engine) checkpointDue(size int64) bool {

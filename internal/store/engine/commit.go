@@ -126,6 +126,8 @@ func (e *Engine) admit(g *group, w *work) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch {
+	case w.probe:
+		// It came through the queue, had the lock, and goes on to the writer.
 	case w.update != nil:
 		e.decideUpdate(g, w)
 	case w.imported != nil:
@@ -141,14 +143,11 @@ func (e *Engine) canDecide(g *group, bound int) error {
 	if err := e.journal.Reserve(e.inFlight() + maxSectionOverhead*(len(g.sections)+1) + g.bound + bound); err != nil {
 		return e.refuseSpace(err, bound)
 	}
-	if e.index.Backlog() > maxIndexBacklog || len(e.cells.dirty) > 2*e.cells.maxDirty() {
+	if e.index.Waiting() > e.options.IndexBacklog || len(e.cells.dirty) > 2*e.cells.maxDirty() {
 		return problem.New(problem.Busy, "the indexes on disk are behind: try again, and look at the disk if this goes on").Retry(time.Second)
 	}
 	return nil
 }
-
-// maxIndexBacklog bounds the memory tables that wait for the disk; 45 MB each.
-const maxIndexBacklog = 4
 
 // refuseSpace tells why nothing can be decided. A batch that would fit alone is only early. A journal that will take nothing
 // more, because a sync failed beside the committer, ends the process.
@@ -199,11 +198,15 @@ func (e *Engine) decideFacts(g *group, w *work) {
 		case usage.Accepted, usage.Adjusted, usage.Overage:
 			s.keep(row)
 			e.index.Insert(keyindex.Entry{Hash: f.hash, Check: f.check, Seq: v.Seq})
-			if err := e.chain(s, h, row); err != nil {
-				panic(err) // the cells were brought into memory by judging
+			err := e.chain(s, h, row)
+			if err == nil && w.thresholds > 0 {
+				var n int
+				n, err = e.alert(s, h, row, quota.MaxAlerts-alerts)
+				alerts += n
 			}
-			if w.thresholds > 0 {
-				alerts += e.alert(s, h, row, quota.MaxAlerts-alerts)
+			if err != nil {
+				w.err = e.halfDecided(err) // judging brought all that they read into memory
+				return
 			}
 		}
 	}
@@ -291,7 +294,8 @@ func (e *Engine) inFlight() int { return int(e.flight.Load()) }
 func (e *Engine) writeLoop() {
 	defer close(e.toAnswer)
 	for g := range e.toWrite {
-		if len(g.sections) > 0 && !e.write(g) {
+		// A group that was decided while something failed may hold half of a call: it is never written.
+		if e.failure.Load() != nil || len(g.sections) > 0 && !e.write(g) {
 			e.abandon(g)
 			return
 		}
@@ -410,7 +414,7 @@ func (e *Engine) abandon(g *group) {
 }
 
 func (e *Engine) errFailed() error {
-	return problem.Wrap(problem.Unavailable, e.failure.Load().err, "the journal failed: whether this was recorded is unknown; send it again after the restart").Retry(5 * time.Second)
+	return problem.Wrap(problem.Unavailable, e.failure.Load().err, "the store failed: whether this was recorded is unknown; send it again after the restart").Retry(5 * time.Second)
 }
 
 // batchBound is the largest encoding of a batch.

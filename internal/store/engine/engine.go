@@ -45,6 +45,10 @@ type Options struct {
 	SegmentBytes uint32
 	// IndexEntries is how many keys the index gathers in memory before it writes them. Default: the index's own.
 	IndexEntries int
+	// IndexBacklog is how many keys, about 45 bytes each, may wait in memory for the disk before facts are refused as busy. What
+	// counts is the memory: small tables that wait because a processor is busy are no reason to refuse anything. Default: five
+	// times IndexEntries, and 5 Mi at least.
+	IndexBacklog int
 	// CheckpointBytes is how much journal a start may have to replay. Default 64 MiB.
 	CheckpointBytes int64
 	// Counters is how many counters stay in memory; what changed since the last checkpoint stays beside them. Default 400,000.
@@ -53,6 +57,8 @@ type Options struct {
 	NoSlices bool
 	// SliceBytes is how much journal gathers before it is sliced. Default 1 MiB.
 	SliceBytes int64
+	// CloseWithin is how long Close waits for Views and other reads under way. Default 10 s.
+	CloseWithin time.Duration
 	// Progress is told how far replaying the journal has come, in bytes. Default: nobody is.
 	Progress func(done, total int64)
 
@@ -111,6 +117,10 @@ type Engine struct {
 	gaveUp      error // why closing does not wait for a checkpoint; the checkpointer's
 
 	pruning sync.Mutex // held by the one run of Prune
+
+	probes fifo                 // the part of the queue of what Ready sends; guarded by queue.mu
+	probe  atomic.Pointer[work] // what Ready sent last
+	reads  *reads
 
 	running sync.WaitGroup
 	closing sync.Once
@@ -212,6 +222,10 @@ func (e *Engine) View(ctx context.Context, id string, fn func(store.View) error)
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	if err := e.reads.enter(); err != nil {
+		return err
+	}
+	defer e.reads.leave()
 	b, err := e.book(id)
 	if err != nil {
 		return err
@@ -253,20 +267,6 @@ func (e *Engine) Tenants(_ context.Context, after string, limit int) ([]tenant.T
 	return out, nil
 }
 
-// Ready implements store.Store.
-func (e *Engine) Ready(context.Context) error {
-	switch {
-	case e.failure.Load() != nil:
-		return e.errFailed()
-	case e.closed.Load():
-		return errClosed()
-	}
-	if err := e.journal.Reserve(e.maxGroup + e.inFlight()); err != nil {
-		return e.refuseSpace(err, 0)
-	}
-	return nil
-}
-
 func (e *Engine) book(id string) (*book, error) {
 	if e.failure.Load() != nil {
 		return nil, e.errFailed()
@@ -281,10 +281,12 @@ func (e *Engine) book(id string) (*book, error) {
 	return b.(*book), nil
 }
 
-// Close commits what waits, leaves the derived files as far as the journal, and releases everything.
+// Close commits what waits, leaves the derived files as far as the journal, waits for the Views under way and releases everything.
+// Views that do not end in time keep the files open, for the end of the process to close: what they read stays there.
 func (e *Engine) Close() error {
 	var err error
 	e.closing.Do(func() {
+		e.reads.close()
 		e.queue.close()
 		e.closed.Store(true)
 		e.state.Hurry()
@@ -294,6 +296,10 @@ func (e *Engine) Close() error {
 		e.running.Wait()
 		if e.failure.Load() == nil {
 			err = e.lastCheckpoint()
+		}
+		if left := e.reads.wait(e.options.CloseWithin); left > 0 {
+			err = errors.Join(err, fmt.Errorf("close store: %d reads are still under way after %s: the files stay open", left, e.options.CloseWithin))
+			return
 		}
 		err = errors.Join(err, e.release())
 	})

@@ -66,7 +66,7 @@ func (e *Engine) decideImport(g *group, w *work) {
 	h := &history{e: e, b: b}
 	for i := range in.Rows {
 		if w.err = e.importRow(s, h, &in.Rows[i]); w.err != nil {
-			e.fail(w.err) // half of a section is in memory: only a restart makes memory and disk one again
+			w.err = e.halfDecided(w.err)
 			return
 		}
 	}

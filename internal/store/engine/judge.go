@@ -108,7 +108,11 @@ func (e *Engine) cell(b *book, id usage.CounterID, customer uint64) (*cell, erro
 	if c := e.cells.find(b, id, hash); c != nil {
 		return c, nil
 	}
-	slug := b.config.catalog.Number(id.Meter).Slug
+	return e.loadCell(b, id, hash, b.config.catalog.Number(id.Meter).Slug)
+}
+
+// loadCell brings a counter into memory that is not there. Engine.mu is held for writing.
+func (e *Engine) loadCell(b *book, id usage.CounterID, hash uint64, slug string) (*cell, error) {
 	v, _, err := e.state.Counter(b.number, store.CounterPlace{Month: id.Month, Meter: slug, Customer: id.Customer})
 	if err != nil {
 		return nil, fmt.Errorf("read counter: %w", err)

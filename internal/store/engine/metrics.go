@@ -10,6 +10,7 @@ import (
 
 // metrics shows an operator which stage bounds the store.
 type metrics struct {
+	engine      *Engine
 	registry    prometheus.Registerer
 	collectors  []prometheus.Collector
 	groupFacts  prometheus.Histogram
@@ -26,7 +27,7 @@ type metrics struct {
 }
 
 func newMetrics(r prometheus.Registerer, e *Engine) *metrics {
-	m := &metrics{registry: r}
+	m := &metrics{engine: e, registry: r}
 	times := prometheus.ExponentialBuckets(10e-6, 2, 18) // 10 µs to 1.3 s
 	m.groupFacts = m.histogram("group_facts", "Facts decided in one commit group.", prometheus.ExponentialBuckets(1, 4, 8))
 	m.groupBytes = m.histogram("group_bytes", "Bytes of one journal record.", prometheus.ExponentialBuckets(64, 4, 9))
@@ -95,8 +96,16 @@ func (m *metrics) gauge(name, help string) prometheus.Gauge {
 	return g
 }
 
+// gaugeFunc adds a figure that is looked up when it is asked for. Whoever gathers figures may still be at it when the engine closes.
 func (m *metrics) gaugeFunc(name, help string, f func() float64) {
-	m.collectors = append(m.collectors, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: namespace, Subsystem: subsystem, Name: name, Help: help}, f))
+	o := prometheus.GaugeOpts{Namespace: namespace, Subsystem: subsystem, Name: name, Help: help}
+	m.collectors = append(m.collectors, prometheus.NewGaugeFunc(o, func() float64 {
+		if m.engine.reads.enter() != nil {
+			return 0
+		}
+		defer m.engine.reads.leave()
+		return f()
+	}))
 }
 
 func (m *metrics) group(g *group, bytes int) {

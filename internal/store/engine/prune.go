@@ -22,9 +22,10 @@ import (
 //
 // Keys stay in the index until it is made again. That is always safe: a key that is known too long refuses what would be refused anyway.
 func (e *Engine) Prune(ctx context.Context, tell func(done, total uint64)) (uint64, error) {
-	if e.closed.Load() {
-		return 0, errClosed()
+	if err := e.reads.enter(); err != nil {
+		return 0, err
 	}
+	defer e.reads.leave()
 	e.pruning.Lock()
 	defer e.pruning.Unlock()
 	p := &pruner{e: e, books: map[uint32]*prunedBook{}}

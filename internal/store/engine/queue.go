@@ -42,6 +42,8 @@ type work struct {
 	// Of Import, with tenantID.
 	imported *ledger.Section
 
+	probe bool // of Ready: it asks for nothing but an answer
+
 	bound int // largest encoding
 	err   error
 	taken atomic.Bool   // by the committer, or by a caller that gave up
@@ -86,7 +88,8 @@ func (q *queue) put(f *fifo, w *work) error {
 		return errClosed()
 	}
 	n := w.cost()
-	if q.facts+n > maxQueuedFacts || f.facts+n > maxQueuedTenantFacts || q.bytes+w.bound > maxQueuedBytes {
+	full := q.facts+n > maxQueuedFacts || f.facts+n > maxQueuedTenantFacts || q.bytes+w.bound > maxQueuedBytes
+	if full && !w.probe { // there is one probe at most, and it is to find out whether a full queue moves
 		return errBusy()
 	}
 	if len(f.works) == 0 {

@@ -25,10 +25,10 @@ func (c *config) limit(slug, customer string) *quota.Limit {
 }
 
 // alert takes the alerts that a row makes due into its section, right behind it, and returns how many. Engine.mu is held.
-func (e *Engine) alert(s *sectionBuild, h *history, row *usage.Row, most int) int {
+func (e *Engine) alert(s *sectionBuild, h *history, row *usage.Row, most int) (int, error) {
 	due, err := usage.Alerts(h, row, most, e.due[:0])
 	if err != nil {
-		panic(err) // judging brought what it reads into memory
+		return 0, err
 	}
 	for i := range due {
 		c := ledger.AlertRow(&due[i])
@@ -36,12 +36,12 @@ func (e *Engine) alert(s *sectionBuild, h *history, row *usage.Row, most int) in
 		s.rows = append(s.rows, r)
 		s.place.Changes = true
 		if err := e.applyChange(s.book, &r); err != nil {
-			panic(err) // the state was encoded just now
+			return 0, err
 		}
 	}
 	clear(due) // they name customers in the memory of requests
 	e.due = due
-	return len(due)
+	return len(due), nil
 }
 
 // tell raises the mark of a threshold that a row told of.

@@ -23,6 +23,8 @@ const (
 	slicesDir  = "slices"
 
 	defaultCheckpointBytes = 64 << 20
+	defaultBacklogTables   = 5
+	defaultCloseWithin     = 10 * time.Second
 )
 
 // open opens the files without looking into the journal's records.
@@ -36,11 +38,17 @@ func open(o *Options) (*Engine, error) {
 	if o.Fatal == nil {
 		o.Fatal = func(err error) { panic(err) }
 	}
+	if o.IndexBacklog == 0 {
+		o.IndexBacklog = defaultBacklogTables * max(o.IndexEntries, keyindex.DefaultMemEntries)
+	}
 	if o.CheckpointBytes == 0 {
 		o.CheckpointBytes = defaultCheckpointBytes
 	}
 	if o.SliceBytes == 0 {
 		o.SliceBytes = defaultSliceBytes
+	}
+	if o.CloseWithin == 0 {
+		o.CloseWithin = defaultCloseWithin
 	}
 	if o.Counters == 0 {
 		o.Counters = maxCells
@@ -48,7 +56,7 @@ func open(o *Options) (*Engine, error) {
 	e := &Engine{
 		now: o.Now, fatal: o.Fatal, options: *o, cells: newCells(o.Counters), tallies: newTallies(maxTallies), notes: [2]*notes{newNotes(), newNotes()}, byID: map[string]*book{}, nextNumber: 1,
 		queue: newQueue(), toWrite: make(chan *group, 1), toAnswer: make(chan *group, 4), idle: make(chan struct{}, 1), failed: make(chan struct{}),
-		checkpoints: make(chan *checkpoint, 1),
+		checkpoints: make(chan *checkpoint, 1), reads: newReads(),
 	}
 	e.idle <- struct{}{} // replaying may drain before there is a writer
 	if err := e.openFiles(); err != nil {
@@ -296,7 +304,7 @@ func (e *Engine) replayedSection(b *book, s *section, place state.Section) {
 func (e *Engine) afterReplayed(next journal.Position) error {
 	if e.index.Full() {
 		e.freezeIndex(next)
-		if e.index.Backlog() > maxIndexBacklog {
+		if e.index.Waiting() > e.options.IndexBacklog {
 			if err := e.index.Flush(); err != nil {
 				return err
 			}

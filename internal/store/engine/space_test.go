@@ -34,7 +34,7 @@ func TestFullDiskRefusesAndRecovers(t *testing.T) {
 			unhung(t, under, func() error {
 				full, clock := fullDisk(under), storetest.NewClock()
 				o := tiny(errorfs.Wrap(vfs.NewMem(), full), clock.Now)
-				o.Counters = 16
+				o.Counters, o.IndexBacklog = 16, 32
 				o.Fatal = func(err error) { t.Errorf("a full disk ended the engine: %v", err) }
 				e := mustOpen(t, o)
 				if err := storetest.Create(e, "acme", lows()...); err != nil {

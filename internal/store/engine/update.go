@@ -2,12 +2,15 @@ package engine
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
+	"time"
 
 	"github.com/tallystick/tallystick/internal/core/amount"
 	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/core/usage"
+	"github.com/tallystick/tallystick/internal/store"
 	"github.com/tallystick/tallystick/internal/store/engine/state"
 )
 
@@ -18,6 +21,8 @@ type tx struct {
 	rows    []ledger.Row
 	manual  map[usage.CounterID]amount.Amount
 	undone  map[uint64]uint64 // reverted adjustments → their opposites
+
+	touches []usage.CounterID // counters that the rows change; of an alert of the tenant's own quota the tally alone, without a customer
 }
 
 // Append implements store.Tx.
@@ -37,10 +42,28 @@ func (x *tx) Append(c ledger.Change) (uint64, error) {
 			x.undone[seq] = r.Seq
 		}
 	}
+	x.touch(s)
 	x.config = x.config.with(s)
 	x.rows = append(x.rows, r)
 	x.head.Seq = r.Seq
 	return r.Seq, nil
+}
+
+// touch notes the counters that a state will change.
+func (x *tx) touch(s ledger.State) {
+	switch {
+	case s.Adjustment != nil:
+		a := s.Adjustment
+		x.touches = append(x.touches, usage.CounterID{Meter: a.Meter, Customer: a.Customer, Month: a.Month})
+	case s.Alert != nil:
+		a := s.Alert
+		x.touches = append(x.touches, usage.CounterID{Meter: a.Meter, Customer: a.Customer, Month: a.Month})
+	case s.Base != nil:
+		for i := range s.Base.Counters {
+			in := &s.Base.Counters[i]
+			x.touches = append(x.touches, usage.CounterID{Meter: in.Meter, Customer: in.Customer, Month: s.Base.Month})
+		}
+	}
 }
 
 // decideUpdate runs an Update and takes its rows into the group, or discards them. Engine.mu is held.
@@ -53,7 +76,7 @@ func (e *Engine) decideUpdate(g *group, w *work) {
 	x := &tx{section: s, manual: map[usage.CounterID]amount.Amount{}, undone: map[uint64]uint64{}}
 	x.view = view{e: e, b: b, config: b.config, head: b.published.Load().head, now: s.at, tx: x}
 	x.head.Seq = s.first + uint64(len(s.rows)) - 1
-	if w.err = w.update(x); w.err != nil {
+	if w.err = store.RunUpdate(w.update, x); w.err != nil {
 		return
 	}
 	if x.config.tenant == nil {
@@ -64,6 +87,9 @@ func (e *Engine) decideUpdate(g *group, w *work) {
 	if w.err = e.canDecide(g, bound); w.err != nil {
 		return
 	}
+	if w.err = e.reach(x); w.err != nil {
+		return
+	}
 	g.bound += bound
 	if e.byID[w.tenantID] == nil {
 		e.byID[w.tenantID] = b
@@ -72,11 +98,47 @@ func (e *Engine) decideUpdate(g *group, w *work) {
 	for i := range x.rows {
 		s.rows = append(s.rows, x.rows[i])
 		s.place.Changes = true
-		if w.err = e.applyChange(b, &x.rows[i]); w.err != nil {
-			panic(w.err) // Append decoded the very same state
+		if err := e.applyChange(b, &x.rows[i]); err != nil {
+			w.err = e.halfDecided(err) // Append decoded the very same state, and reach has read what it changes
+			return
 		}
 	}
 	e.touched(g, s)
+}
+
+// reach brings what the rows of a transaction change into memory. It is the last thing that may fail: a state that cannot be read refuses
+// the call, with nothing changed. Engine.mu is held.
+func (e *Engine) reach(x *tx) error {
+	for _, id := range x.touches {
+		m := x.config.catalog.Number(id.Meter) // the transaction itself may have made it
+		if m == nil {
+			return problem.New(problem.NotFound, "no meter of number %d", id.Meter)
+		}
+		if usage.AddsUp(m.Aggregation) {
+			if _, err := e.findTally(tallyID{x.b, id.Meter, id.Month}); err != nil {
+				return unreadable(err)
+			}
+		}
+		hash := cellHash(x.b.number, id, hashCustomer(id.Customer))
+		if id.Customer == "" || e.cells.find(x.b, id, hash) != nil {
+			continue
+		}
+		if _, err := e.loadCell(x.b, id, hash, m.Slug); err != nil {
+			return unreadable(err)
+		}
+	}
+	return nil
+}
+
+func unreadable(err error) error {
+	return problem.Wrap(problem.Unavailable, err, "the counters that this changes cannot be read now; nothing was changed").Retry(5 * time.Second)
+}
+
+// halfDecided ends the engine: memory holds a part of what was being decided, and it must not be written. Only a restart makes memory
+// and disk one again.
+func (e *Engine) halfDecided(err error) error {
+	e.fail(fmt.Errorf("what was decided could not be applied: %w", err))
+	return e.errFailed()
 }
 
 // applyChange makes a change row take effect: when it is decided, and again when it is replayed. Engine.mu is held.

@@ -31,9 +31,7 @@ func (v *view) settled(fn func() error) error {
 	if v.tx != nil {
 		return fn()
 	}
-	v.e.mu.RLock()
-	err, g := fn(), v.b.undurable
-	v.e.mu.RUnlock()
+	g, err := v.locked(fn)
 	if err != nil || g == nil {
 		return err
 	}
@@ -43,6 +41,15 @@ func (v *view) settled(fn func() error) error {
 	case <-v.e.failed:
 		return v.e.errFailed()
 	}
+}
+
+// locked runs fn under the lock and returns the last group that changed the book. A panic in fn must not leave the lock held: whoever
+// recovers from it goes on serving.
+func (v *view) locked(fn func() error) (*group, error) {
+	v.e.mu.RLock()
+	defer v.e.mu.RUnlock()
+	err := fn()
+	return v.b.undurable, err
 }
 
 func (v *view) Now() calendar.Micros { return v.now }

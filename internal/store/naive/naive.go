@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tallystick/tallystick/internal/core/calendar"
@@ -29,9 +30,10 @@ type Options struct {
 type Store struct {
 	now func() time.Time
 
+	closed atomic.Bool
+
 	mu      sync.RWMutex // guards all below
 	tenants map[string]*book
-	closed  bool
 }
 
 var _ store.Store = (*Store)(nil)
@@ -85,7 +87,7 @@ func (s *Store) ready(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if s.closed {
+	if s.closed.Load() {
 		return problem.New(problem.Unavailable, "the store is closed")
 	}
 	return nil
@@ -138,7 +140,7 @@ func (s *Store) Update(ctx context.Context, id string, fn func(store.Tx) error) 
 	}
 	before, from, head := t.config.clone(), len(t.rows), t.head
 	now := t.tick(s.now())
-	err := fn(&tx{view{t, now}})
+	err := store.RunUpdate(fn, &tx{view{t, now}})
 	if err == nil && t.config.tenant == nil {
 		err = notFound(id)
 	}
@@ -186,6 +188,9 @@ func (s *Store) Import(ctx context.Context, id string, sec ledger.Section) error
 
 // View implements store.Store.
 func (s *Store) View(ctx context.Context, id string, fn func(store.View) error) error {
+	if err := s.ready(ctx); err != nil { // before a Close that waits for other Views
+		return err
+	}
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if err := s.ready(ctx); err != nil {
@@ -228,17 +233,13 @@ func (s *Store) Tenants(ctx context.Context, after string, limit int) ([]tenant.
 }
 
 // Ready implements store.Store.
-func (s *Store) Ready(ctx context.Context) error {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.ready(ctx)
-}
+func (s *Store) Ready(ctx context.Context) error { return s.ready(ctx) }
 
 // Close implements store.Store. What was recorded is gone with the store.
 func (s *Store) Close() error {
-	s.mu.Lock()
+	s.closed.Store(true)
+	s.mu.Lock() // when the last View has ended
 	defer s.mu.Unlock()
-	s.closed = true
 	return nil
 }
 

@@ -55,7 +55,7 @@ func (s *Store) Update(ctx context.Context, tenantID string, fn func(store.Tx) e
 	err := s.writing(ctx, tenantID, func(ctx context.Context, l *lane, c *session, h *head, cfg *config) error {
 		x := &tx{manual: map[usage.CounterID]amount.Amount{}, undone: map[uint64]uint64{}, assigned: map[string]string{}}
 		x.view = view{s: s, ctx: ctx, c: c, tenantID: tenantID, config: cfg, head: h.Head, now: h.now, base: h.Seq, tx: x}
-		own = fn(x)
+		own = store.RunUpdate(fn, x)
 		if x.fault != nil {
 			own = nil // its reads failed; it may run again
 			return x.fault

@@ -16,29 +16,48 @@ func (j *Journal) Reserve(n int) error {
 	return err
 }
 
+// Prepared is Reserve for those who only ask how things stand: it never waits, and says nothing against a next segment that is being
+// prepared.
+func (j *Journal) Prepared(n int) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	_, _, err := j.space(n)
+	return err
+}
+
 // reserve waits for space for n payload bytes and says whether it is in the next segment. mu is held.
 func (j *Journal) reserve(n int) (roll bool, err error) {
-	if n <= 0 || n > j.MaxPayload() {
-		return false, fmt.Errorf("%w: %d bytes of payload, between 1 and %d fit a segment of %d bytes",
-			ErrTooLarge, n, j.MaxPayload(), j.segmentBytes)
-	}
 	for {
-		if err := j.writable(); err != nil {
-			return false, err
-		}
-		room := j.segments[len(j.segments)-1].size - j.end.Offset
-		if HeaderSize+uint64(n) <= uint64(room) {
-			return false, nil
-		}
-		if j.ready != nil {
-			return true, nil
-		}
-		j.wakePreparer()
-		if j.prepareErr != nil {
-			return false, fmt.Errorf("%w for %d bytes: %w", ErrNoSpace, n, j.prepareErr)
+		there, roll, err := j.space(n)
+		if there || err != nil {
+			return roll, err
 		}
 		j.changed.Wait()
 	}
+}
+
+// space looks for space for n payload bytes: whether it is there, and whether in the next segment. If it is not there, it has been
+// asked for. mu is held.
+func (j *Journal) space(n int) (there, roll bool, err error) {
+	if n <= 0 || n > j.MaxPayload() {
+		return false, false, fmt.Errorf("%w: %d bytes of payload, between 1 and %d fit a segment of %d bytes",
+			ErrTooLarge, n, j.MaxPayload(), j.segmentBytes)
+	}
+	if err := j.writable(); err != nil {
+		return false, false, err
+	}
+	room := j.segments[len(j.segments)-1].size - j.end.Offset
+	if HeaderSize+uint64(n) <= uint64(room) {
+		return true, false, nil
+	}
+	if j.ready != nil {
+		return true, true, nil
+	}
+	j.wakePreparer()
+	if j.prepareErr != nil {
+		return false, false, fmt.Errorf("%w for %d bytes: %w", ErrNoSpace, n, j.prepareErr)
+	}
+	return false, false, nil
 }
 
 // Append writes payload as one record, copying it. See AppendRecord.

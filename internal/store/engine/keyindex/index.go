@@ -129,10 +129,10 @@ import (
 //     blocks, and the fence costs 5 MB at 100 million keys.
 
 const (
-	// defaultMemEntries: a table of a million keys is 45 MB of memory and one flush a
+	// DefaultMemEntries: a table of a million keys is 45 MB of memory and one flush a
 	// second at full load. Half of it costs one more merge per key, the double
 	// another 90 MB.
-	defaultMemEntries = 1 << 20
+	DefaultMemEntries = 1 << 20
 	// maxMemEntries leaves a memory table six bits to tell entries apart.
 	maxMemEntries = 1 << 25
 	// maxSeq: a sequence number has six bytes on disk.
@@ -241,7 +241,7 @@ const firstTable = 1
 // *ForeignError for an index of another store.
 func Open(o Options) (*Index, error) {
 	if o.MemEntries == 0 {
-		o.MemEntries = defaultMemEntries
+		o.MemEntries = DefaultMemEntries
 	}
 	if o.MemEntries < 1 || o.MemEntries > maxMemEntries {
 		return nil, fmt.Errorf("open key index: MemEntries is %d, must be between 1 and %d", o.MemEntries, maxMemEntries)
@@ -404,6 +404,19 @@ func (x *Index) Backlog() int {
 	defer x.mu.Unlock()
 	return len(x.frozen)
 }
+
+// Waiting is how many keys the frozen tables hold: memory that grows while the disk does not keep up.
+func (x *Index) Waiting() (keys int) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, t := range x.frozen {
+		keys += len(t.entries)
+	}
+	return keys
+}
+
+// Keys is how many keys there are, those of the active table too. Under the owner's lock like Lookup.
+func (x *Index) Keys() int64 { return x.Stats().Entries + int64(len(x.active.entries)) }
 
 // Close stops the background work and waits for it and for probes under way. Tables
 // not yet flushed are dropped: the journal holds them after Mark.

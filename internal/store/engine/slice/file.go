@@ -120,13 +120,13 @@ type handles struct {
 const maxOpen = 128
 
 // use opens the file if it is not, and calls fn with it.
-func (c *handles) use(f *file, fn func(*handle) error) error {
+func (c *handles) use(f *file, fn func(*handle) error) (err error) {
 	h, err := c.borrow(f)
 	if err != nil {
 		return err
 	}
-	err = fn(h)
-	return errors.Join(err, c.giveBack(h))
+	defer func() { err = errors.Join(err, c.giveBack(h)) }()
+	return fn(h)
 }
 
 func (c *handles) borrow(f *file) (*handle, error) {

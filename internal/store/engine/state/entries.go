@@ -191,11 +191,12 @@ func (s *State) SectionOf(tenant uint32, seq uint64) (out Section, ok bool, err 
 	if err != nil {
 		return out, false, err
 	}
+	defer func() { err = errors.Join(err, iter.Close()) }()
 	if iter.SeekLT(binary.BigEndian.AppendUint64(key(kindSection, tenant), seq+1)) {
 		out, err = readSection(iter.Key(), iter.Value())
 		ok = out.Holds(seq)
 	}
-	return out, ok && err == nil, errors.Join(err, iter.Error(), iter.Close())
+	return out, ok && err == nil, errors.Join(err, iter.Error())
 }
 
 // Sections lists sections from the one with that first seq on, until fn returns false.
