@@ -29,7 +29,8 @@ const MaxBatch = 10_000
 // except that a context that ends while a commit is under way leaves its fate unknown: a retry is absorbed.
 type Store interface {
 	// Record judges and commits the batch's facts and answers when all that the verdicts rest on is durable. Verdicts stand in
-	// the order of the events. Errors: NotFound (no such tenant), TenantClosed, TooLarge.
+	// the order of the events. A closed tenant knows its facts as duplicates and refuses all others. Errors: NotFound (no such
+	// tenant), TooLarge.
 	Record(ctx context.Context, b Batch) ([]usage.Verdict, error)
 
 	// Update runs fn and commits the changes it appended, all or none; an error of fn discards them and is returned as it is.

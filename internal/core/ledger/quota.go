@@ -76,13 +76,11 @@ const QuotaEntity = "quota"
 
 // AlertRow is the row that tells of a threshold. It follows the row of the fact that reached it, in the same section.
 func AlertRow(a *quota.Alert) Change {
-	id := a.Slug + ":" + a.Month.String()
 	payload := alertPayload{Meter: a.Slug, Period: a.Month.String(), Threshold: a.Threshold, Plan: a.Plan, Limit: a.Limit.String(), Used: a.Used.String()}
 	if a.Customer != "" {
-		id += ":" + a.Customer
 		payload.Customer = &a.Customer
 	}
-	told := audit.Of(QuotaEntity, "threshold_reached", id)
+	told := audit.Of(QuotaEntity, "threshold_reached", quota.ID(a.Slug, a.Month, a.Customer))
 	told.Source, told.Actor, told.Payload = audit.SourceSystem, audit.ActorSystem, string(plain(payload))
 	return Change{Event: told, State: State{Alert: a}.Encode()}
 }

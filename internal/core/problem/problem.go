@@ -38,6 +38,7 @@ const (
 	UnsupportedMedia Code = "unsupported_media_type"
 	TenantClosed     Code = "tenant_closed"
 	Fixed            Code = "fixed_after_first_event"
+	PeriodNotOver    Code = "period_not_over" // and closing it was not confirmed
 	Exists           Code = "already_exists"
 	KeyReused        Code = "idempotency_key_reused" // by another request
 	KeyInUse         Code = "idempotency_key_in_use" // the first is still running
@@ -61,6 +62,7 @@ type Error struct {
 	Fields     []Field
 	RetryAfter time.Duration // zero when trying again does not help
 	ResetsAt   time.Time     // of a quota: when its period ends; zero for every other refusal
+	discreet   string        // the detail for callers who may not read what the detail says; empty: the detail says nothing of the kind
 	cause      error
 }
 
@@ -93,6 +95,24 @@ func (e *Error) Retry(after time.Duration) *Error {
 func (e *Error) Resets(at time.Time, after time.Duration) *Error {
 	c := *e
 	c.ResetsAt, c.RetryAfter = at, after
+	return &c
+}
+
+// Discreetly returns a copy with a second detail, for callers who may send but not read: it says nothing of totals, times of other
+// events or plans.
+func (e *Error) Discreetly(detail string) *Error {
+	c := *e
+	c.discreet = detail
+	return &c
+}
+
+// Discreet is what a caller may see who may send but not read.
+func (e *Error) Discreet() *Error {
+	if e.discreet == "" {
+		return e
+	}
+	c := *e
+	c.Detail, c.discreet = e.discreet, ""
 	return &c
 }
 

@@ -68,6 +68,15 @@ type Alert struct {
 	Used      amount.Amount
 }
 
+// ID names the quota of a meter in a month: that of a customer, or of the tenant itself when customer is empty. Ledger rows hold it.
+func ID(slug string, m calendar.Month, customer string) string {
+	id := slug + ":" + m.String()
+	if customer != "" {
+		id += ":" + customer
+	}
+	return id
+}
+
 // MaxAlerts bounds the alerts that one batch of facts leaves behind, so that its commit has a bound. What is left over is told of
 // by the next fact of the same counter.
 const MaxAlerts = 64

@@ -5,12 +5,13 @@ import (
 	"strings"
 
 	"github.com/tallystick/tallystick/internal/core/amount"
+	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/meter"
 	"github.com/tallystick/tallystick/internal/core/problem"
 )
 
 // keepCorrection decides a correction: it takes from its target what it does not say, and shares its fate.
-func keepCorrection(st State, f *Fact, seq uint64, row *Row) *problem.Error {
+func keepCorrection(st State, f *Fact, seq uint64, now calendar.Micros, row *Row) *problem.Error {
 	e := f.Event
 	target, err := st.Target(KeyOfID(e.Corrects))
 	if err != nil {
@@ -46,17 +47,8 @@ func keepCorrection(st State, f *Fact, seq uint64, row *Row) *problem.Error {
 	case hit.Why != OnTime:
 		o.Why = TargetWas
 	}
-	if p := leftOver(st, &o, e); p != nil {
-		return p
-	}
-	c, err := st.Counter(CounterID{m.Number, row.Customer, row.Month()})
-	if err != nil {
-		return unreadable(err)
-	}
-	if !c.fits(e.Quantity) {
-		return problem.New(problem.Overflow, "the counter of meter %s for this customer in %s cannot hold more than 10^26", m.Slug, row.Month())
-	}
-	if p := tallyFits(st, m, row.Month(), e.Quantity); p != nil {
+	c, p := roomFor(st, m, &o, row, now)
+	if p != nil {
 		return p
 	}
 	if err := applyCorrection(st, c, m, &o, row, seq); err != nil {
@@ -64,6 +56,31 @@ func keepCorrection(st State, f *Fact, seq uint64, row *Row) *problem.Error {
 	}
 	row.Outcomes = append(row.Outcomes, o)
 	return nil
+}
+
+// roomFor finds the counter that a correction changes, and refuses one that takes more than is left of its target, that adds more
+// than a quota allows, or that does not fit.
+func roomFor(st State, m *meter.Meter, o *Outcome, row *Row, now calendar.Micros) (*Counter, *problem.Error) {
+	done, p := leftOver(st, o, row.Corrects)
+	if p != nil {
+		return nil, p
+	}
+	id := CounterID{m.Number, row.Customer, row.Month()}
+	c, err := st.Counter(id)
+	if err != nil {
+		return nil, unreadable(err)
+	}
+	if AddsUp(m.Aggregation) {
+		t := touch{counter: c}
+		add := moves(m.Aggregation, done.all(o.Base), done.with(o).all(o.Base))
+		if p := t.ration(st, m, o, id, add, now); p != nil {
+			return nil, p
+		}
+	}
+	if !c.fits(o.Value) {
+		return nil, counterFull(m, id.Month)
+	}
+	return c, nil
 }
 
 // agrees checks what the correction states against its target.
@@ -112,24 +129,24 @@ func fedMeters(st State, target *Row) string {
 	return strings.Join(slugs, ", ")
 }
 
-// leftOver refuses a correction that would take away more than there is.
-func leftOver(st State, o *Outcome, e *Event) *problem.Error {
-	done, err := st.Corrected(KeyOfID(e.Corrects), o.Meter)
+// leftOver returns what was corrected so far, and refuses a correction that would take away more than there is.
+func leftOver(st State, o *Outcome, target string) (Corrected, *problem.Error) {
+	done, err := st.Corrected(KeyOfID(target), o.Meter)
 	if err != nil {
-		return unreadable(err)
+		return done, unreadable(err)
 	}
 	now, ok := o.Base.Add(done.All)
 	if !ok {
-		return problem.New(problem.Overflow, "the corrected quantity does not fit")
+		return done, problem.New(problem.Overflow, "the corrected quantity does not fit")
 	}
-	left, ok := now.Add(e.Quantity)
+	left, ok := now.Add(o.Value)
 	if !ok {
-		return problem.New(problem.Overflow, "the corrected quantity does not fit")
+		return done, problem.New(problem.Overflow, "the corrected quantity does not fit")
 	}
 	if left.Sign() < 0 {
-		return problem.At("quantity", "only %s is left of the corrected event", now)
+		return done, problem.At("quantity", "only %s is left of the corrected event", now)
 	}
-	return nil
+	return done, nil
 }
 
 // with returns the state after one more correction.

@@ -27,6 +27,8 @@ type State interface {
 	Known(f *Fact) (Known, error)
 	// Floor is the time below which no fact is taken any more; zero: there is no horizon.
 	Floor() calendar.Micros
+	// TenantClosed reports whether the tenant is closed: what it has stays known, and it takes nothing new.
+	TenantClosed() bool
 	// Closed reports whether the period is closed.
 	Closed(m calendar.Month) bool
 	// Meter returns a meter by number; rows name only meters that exist.
@@ -60,7 +62,7 @@ func Judge(st State, f *Fact, seq uint64, now calendar.Micros, row *Row) Verdict
 		p = checkHorizon(f, st.Floor())
 	}
 	if p != nil && f.Key.Name == "" {
-		return refused(f, p)
+		return refused(f, closedOr(st, p))
 	}
 	known, err := st.Known(f)
 	if err != nil {
@@ -70,18 +72,26 @@ func Judge(st State, f *Fact, seq uint64, now calendar.Micros, row *Row) Verdict
 	if known.Seq != 0 && (p == nil || !known.Other) {
 		return repeated(f, known)
 	}
-	if p != nil {
-		return refused(f, p)
-	}
-	if f.Event.Corrects != "" {
-		p = keepCorrection(st, f, seq, row)
-	} else {
+	p = closedOr(st, p)
+	switch {
+	case p != nil:
+	case f.Event.Corrects != "":
+		p = keepCorrection(st, f, seq, now, row)
+	default:
 		p = keepFact(st, f, now, row)
 	}
 	if p != nil {
 		return refused(f, p)
 	}
 	return Verdict{Key: f.Key, Seq: seq, Status: row.Status(), Overage: row.Over()}
+}
+
+// closedOr is why a fact is refused that is not in the ledger: a closed tenant takes none, whatever else is wrong with it.
+func closedOr(st State, p *problem.Error) *problem.Error {
+	if st.TenantClosed() {
+		return problem.New(problem.TenantClosed, "the tenant is closed: it stays readable and takes no new events")
+	}
+	return p
 }
 
 func refused(f *Fact, p *problem.Error) Verdict {
@@ -92,7 +102,8 @@ func repeated(f *Fact, known Known) Verdict {
 	v := Verdict{Key: f.Key, Seq: known.Seq, Status: Duplicate}
 	if known.Other {
 		v.Status = Conflict
-		v.Problem = problem.New(problem.Conflict, "%s is already recorded with other content as seq %d; nothing was changed", quoted(f.Key.ID()), known.Seq)
+		v.Problem = problem.New(problem.Conflict, "%s is already recorded with other content as seq %d; nothing was changed", quoted(f.Key.ID()), known.Seq).
+			Discreetly("this id is already recorded with other content; nothing was changed")
 	}
 	return v
 }
@@ -167,12 +178,12 @@ func reach(st State, m *meter.Meter, o *Outcome, row *Row, month calendar.Month,
 		return t, lateProblem(o.Why, row, m, c)
 	}
 	if AddsUp(m.Aggregation) {
-		if p := t.ration(st, m, o, id, now); p != nil {
+		if p := t.ration(st, m, o, id, adds(m.Aggregation, o), now); p != nil {
 			return t, p
 		}
 	}
 	if !c.fits(o.Value) {
-		return t, problem.New(problem.Overflow, "the counter of meter %s for this customer in %s cannot hold more than 10^26", m.Slug, month)
+		return t, counterFull(m, month)
 	}
 	if o.Member == "" {
 		return t, nil
@@ -184,12 +195,20 @@ func reach(st State, m *meter.Meter, o *Outcome, row *Row, month calendar.Month,
 }
 
 func lateProblem(w Why, row *Row, m *meter.Meter, c *Counter) *problem.Error {
-	if w == PeriodClosed {
-		return problem.New(problem.Late, "period %s is closed and meter %s refuses late events", row.Month(), m.Slug)
-	}
-	return problem.New(problem.Late, "time %s is more than %s before %s, the latest seen for this counter, and meter %s refuses late events",
+	p := problem.New(problem.Late, "time %s is more than %s before %s, the latest seen for this counter, and meter %s refuses late events",
 		row.Time, m.Lateness, c.Watermark, m.Slug)
+	if w == PeriodClosed {
+		p = problem.New(problem.Late, "period %s is closed and meter %s refuses late events", row.Month(), m.Slug)
+	}
+	return p.Discreetly("the event came too late, and its meter refuses late events")
 }
+
+func counterFull(m *meter.Meter, month calendar.Month) *problem.Error {
+	return problem.New(problem.Overflow, "the counter of meter %s for this customer in %s cannot hold more than 10^26", m.Slug, month).Discreetly(doesNotFit)
+}
+
+// doesNotFit is all that a caller who may not read totals is told of one that is full.
+const doesNotFit = "the quantity does not fit what is counted already"
 
 // applyFact folds a decided outcome. It also tells an adjusted outcome its amount, which a replay finds to be the same.
 func applyFact(st State, m *meter.Meter, o *Outcome, row *Row, t touch) {

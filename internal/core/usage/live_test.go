@@ -50,6 +50,8 @@ func (l *live) Known(f *usage.Fact) (usage.Known, error) {
 
 func (l *live) Floor() calendar.Micros { return l.floor }
 
+func (l *live) TenantClosed() bool { return false }
+
 func (l *live) Closed(m calendar.Month) bool { return l.closed[m] }
 
 func (l *live) Meter(number uint32) *meter.Meter { return l.meters[number-1] }

@@ -108,10 +108,25 @@ func (p *Preparer) Prepare(e *Event, f *Fact) {
 		f.Refusal = p.name(e, f)
 		return
 	}
-	// The key of a refused event still tells whether it is in the ledger already.
-	if m := p.catalog.slugs[e.Meter]; e.ID != "" && (m == nil || m.KeyPolicy == meter.ClientKey) {
-		f.Key = Key{ClientSpace, e.ID}
+	f.Key = p.keyOfRefused(e, f)
+}
+
+// keyOfRefused tells whether a refused event is in the ledger already: rules may have become stricter since it was kept. It has no
+// key when what is wrong with it is a part of the key.
+func (p *Preparer) keyOfRefused(e *Event, f *Fact) Key {
+	m := p.catalog.slugs[e.Meter]
+	if e.ID != "" && (m == nil || m.KeyPolicy == meter.ClientKey) {
+		return Key{ClientSpace, e.ID}
 	}
+	feeds := f.Feeds()
+	if len(feeds) == 0 || feeds[0].Meter == nil {
+		return Key{}
+	}
+	k, refusal := p.derive(e, feeds[0].Meter)
+	if refusal != nil {
+		return Key{}
+	}
+	return k
 }
 
 func (p *Preparer) feedMeter(e *Event, f *Fact) *problem.Error {
@@ -169,12 +184,16 @@ func (p *Preparer) name(e *Event, f *Fact) *problem.Error {
 		return nil
 	}
 	f.Bucket = m.KeyBucket != 0
+	var refusal *problem.Error
+	f.Key, refusal = p.derive(e, m)
+	return refusal
+}
+
+func (p *Preparer) derive(e *Event, m *meter.Meter) (Key, *problem.Error) {
 	if p.keys.mac == nil {
 		p.keys = newDeriver(p.catalog.salt)
 	}
-	var refusal *problem.Error
-	f.Key, refusal = p.keys.derive(e, m)
-	return refusal
+	return p.keys.derive(e, m)
 }
 
 func inexact() *problem.Error {
@@ -209,9 +228,25 @@ func roundCorrection(e *Event) *problem.Error {
 	return checkMagnitude("quantity", q)
 }
 
+// checkQuantity refuses a quantity that the meter would not bill: to keep it would look as if it had counted.
+func checkQuantity(e *Event, m *meter.Meter) *problem.Error {
+	switch {
+	case m.ValueProperty != "":
+		return problem.At("quantity", "leave it out: meter %s takes its value from %s", m.Slug, meter.PropertyField+m.ValueProperty)
+	case m.Aggregation == meter.Count && e.Quantity != amount.One:
+		return problem.At("quantity", "must be 1 or left out: meter %s counts events", m.Slug)
+	}
+	return nil
+}
+
 // feed takes the meter's value out of the event.
 func feed(e *Event, m *meter.Meter) (Feed, *problem.Error) {
 	f := Feed{Meter: m, Value: e.Quantity}
+	if e.Has(GivenQuantity) {
+		if p := checkQuantity(e, m); p != nil {
+			return f, p
+		}
+	}
 	if m.UniqueProperty != "" {
 		v, ok := properties.Lookup(e.Properties, m.UniqueProperty)
 		if !ok || v.Kind == properties.Null {

@@ -29,13 +29,28 @@ func adds(a meter.Aggregation, o *Outcome) amount.Amount {
 	return o.Value
 }
 
-// ration reads the meter's tally and asks the tenant's limit, then the customer's.
-func (t *touch) ration(st State, m *meter.Meter, o *Outcome, id CounterID, now calendar.Micros) *problem.Error {
+// moves is what a correction does to what is used, when it makes one effective quantity of a fact another.
+func moves(a meter.Aggregation, from, to Effective) amount.Amount {
+	if a == meter.Count {
+		switch {
+		case to.Counts && !from.Counts:
+			return amount.One
+		case from.Counts && !to.Counts:
+			return amount.One.Neg()
+		}
+		return amount.Zero
+	}
+	d, _ := to.Quantity.Sub(from.Quantity) // what a correction of that size says, which fits
+	return d
+}
+
+// ration reads the meter's tally and asks the tenant's limit, then the customer's, whether there is room for what a row adds. A row
+// that takes away is never refused.
+func (t *touch) ration(st State, m *meter.Meter, o *Outcome, id CounterID, add amount.Amount, now calendar.Micros) *problem.Error {
 	var err error
 	if t.tally, err = st.Tally(id.Meter, id.Month); err != nil {
 		return unreadable(err)
 	}
-	add := adds(m.Aggregation, o)
 	for _, who := range [...]string{"", id.Customer} {
 		l, err := st.Limit(m.Slug, who)
 		if err != nil {
@@ -62,42 +77,34 @@ func (t *touch) ration(st State, m *meter.Meter, o *Outcome, id CounterID, now c
 	return nil
 }
 
-// exceeded refuses a fact that does not fit what a plan allows of its own month.
+// maxQuotaWait bounds how long a refused caller is asked to wait. A plan may change at any time, and a month that is over has no
+// time at which its quota resets.
+const maxQuotaWait = time.Hour
+
+// exceeded refuses a row that does not fit what a plan allows of its own month.
 func exceeded(l *quota.Limit, m *meter.Meter, customer string, used, add amount.Amount, month calendar.Month, now calendar.Micros) *problem.Error {
 	whose := "the tenant"
 	if customer != "" {
 		whose = "this customer"
 	}
 	resets := month.End()
-	wait := max(time.Second, resets.Time().Sub(now.Time()))
+	wait := resets.Time().Sub(now.Time())
+	if wait <= 0 || wait > maxQuotaWait {
+		wait = maxQuotaWait
+	}
 	return problem.New(problem.QuotaExceeded, "plan %s allows %s of meter %s in %s for %s: %s is used and this adds %s; it resets at %s",
-		l.Plan, l.Refuses(), m.Slug, month, whose, used, add, resets).Resets(resets.Time(), wait)
+		l.Plan, l.Refuses(), m.Slug, month, whose, used, add, resets).Resets(resets.Time(), wait).Discreetly("a quota has no room for this event")
 }
 
 func tallyFull(m *meter.Meter, month calendar.Month) *problem.Error {
-	return problem.New(problem.Overflow, "the use of meter %s by all customers in %s cannot be more than 10^26", m.Slug, month)
+	return problem.New(problem.Overflow, "the use of meter %s by all customers in %s cannot be more than 10^26", m.Slug, month).Discreetly(doesNotFit)
 }
 
-// tallyFits refuses a correction that would add more than the tally can hold.
-func tallyFits(st State, m *meter.Meter, month calendar.Month, change amount.Amount) *problem.Error {
-	if !AddsUp(m.Aggregation) {
-		return nil
-	}
-	t, err := st.Tally(m.Number, month)
-	if err != nil {
-		return unreadable(err)
-	}
-	if _, fits := t.Used.Add(change); !fits {
-		return tallyFull(m, month)
-	}
-	return nil
-}
-
-// Alerts appends the thresholds that are due after a kept fact, until there are most of them. A threshold is due when what is used has
-// reached it and neither it nor a higher one was told of in this period. The store keeps a row for each, which raises the mark. A
-// correction makes nothing due: what it may have reached is told of with the next fact, whose customer is known before it is judged.
+// Alerts appends the thresholds that are due after a kept row, until there are most of them. A threshold is due when what is used has
+// reached it and no row of this period names it or a higher one. The store keeps a row for each, which raises the mark. What takes
+// away makes nothing due.
 func Alerts(st State, row *Row, most int, into []quota.Alert) ([]quota.Alert, error) {
-	if row.IsCorrection() {
+	if row.Quantity.Sign() < 0 {
 		return into, nil
 	}
 	month := row.Month()

@@ -114,7 +114,7 @@ func (s *story) alerts() (string, error) {
 	return b.String(), err
 }
 
-// A refusal says when the fact's own month ends; one of a month that is over says so too, and to come back soon.
+// A refusal says when the fact's own month ends, and to come back then, or in an hour if that is later or past.
 func TestQuotaRefusalSaysWhenItResets(t *testing.T) {
 	m := &meter.Meter{Number: 1, Slug: "calls", Aggregation: meter.Sum, Lateness: 1000 * time.Hour, Future: time.Hour}
 	l := newLive([]*meter.Meter{m})
@@ -127,7 +127,8 @@ func TestQuotaRefusalSaysWhenItResets(t *testing.T) {
 	}{
 		"id=a meter=calls customer=c time=2026-11-01": {time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC), time.Minute},
 		"id=b meter=calls customer=c":                 {time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC), time.Minute},
-		"id=c meter=calls customer=c time=2026-10-31": {time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC), time.Second},
+		"id=c meter=calls customer=c time=2026-10-31": {time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC), time.Hour},
+		"id=d meter=calls customer=c time=2026-12-01": {time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC), time.Hour},
 	} {
 		events, err := parseEvents(fields)
 		if err != nil {

@@ -56,7 +56,7 @@ func TestAnswersOfThePast(t *testing.T) {
 			w.send(`{"id":"late","meter":"calls","customer":"c1","time":"2026-11-02T10:00:00Z","quantity":"2"}`)
 		},
 		func() {
-			w.send(`[{"id":"fix","corrects":"p1","quantity":"-9","reason":"r"},{"id":"undo","corrects":"t1","quantity":"-1","reason":"r"}]`)
+			w.correct(`[{"id":"fix","corrects":"p1","quantity":"-9","reason":"r"},{"id":"undo","corrects":"t1","quantity":"-1","reason":"r"}]`)
 		},
 		func() { adjust("c3", "2026-09", "5") },
 		func() { adjust("c1", "2026-10", "2") },

@@ -161,7 +161,7 @@ func (w *world) story() {
 	w.send(`{"id":"a","meter":"calls","customer":"c1","time":"2026-11-15T02:10:00Z","quantity":"3","properties":{"region":"eu","n":1,"b":true,"z":null}}`).status(t, 200)
 	w.send(`{"id":"a","meter":"calls","customer":"c1","time":"2026-11-15T02:10:00Z","quantity":"4"}`).refused(t, 409, "conflict")
 	w.send(`[{"id":"a","meter":"calls","customer":"c1"},{"id":"old","meter":"calls","customer":"c1","time":1793923200000},{"id":"b","meter":"nope","customer":"c1"}]`).status(t, 200)
-	w.send(`{"events":[{"id":"fix","corrects":"a","quantity":-1,"reason":"twice"},{"id":"sent","meter":"views","customer":"c1","time":"2026-11-15T02:10:00Z"}]}`).status(t, 200)
+	w.correct(`{"events":[{"id":"fix","corrects":"a","quantity":-1,"reason":"twice"},{"id":"sent","meter":"views","customer":"c1","time":"2026-11-15T02:10:00Z"}]}`).status(t, 200)
 	lines := call{method: "POST", path: "/v1/events", key: "ingest", body: `{"meter":"calls","customer":"c2"}` + "\n"}
 	lines = lines.with("Content-Type", "application/x-ndjson").with("Idempotency-Key", "k1").with("Prefer", "return=representation")
 	w.do(lines).status(t, 200)

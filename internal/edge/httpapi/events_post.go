@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/tallystick/tallystick/internal/core/eventjson"
 	"github.com/tallystick/tallystick/internal/core/problem"
@@ -121,25 +120,22 @@ func refusal(v *usage.Verdict) error {
 // answerBatch counts the verdicts and lists those that are not plain acceptances, or all if the caller prefers so.
 func (x *exchange) answerBatch(events []usage.Event, verdicts []usage.Verdict, s *scratch) error {
 	var n [usage.Rejected + 1]int
-	overage, quota, wait := 0, false, time.Duration(0)
+	overage, quota := 0, false
 	for i := range verdicts {
 		v := &verdicts[i]
 		n[v.Status]++
 		if v.Overage || v.Status == usage.Overage {
 			overage++
 		}
-		if v.Problem != nil && v.Problem.Code == problem.QuotaExceeded {
-			quota, wait = true, max(wait, v.Problem.RetryAfter)
-		}
+		quota = quota || v.Problem != nil && v.Problem.Code == problem.QuotaExceeded
 	}
 	h := x.w.Header()
 	if overage > 0 {
 		h["Tally-Overage"] = yes
 	}
 	if quota {
-		// The longest wait: who comes back then finds room for all that was refused.
+		// The batch was answered: a Retry-After would have clients send all of it again. Each refused event says when its quota resets.
 		h["Tally-Quota-Exceeded"] = one
-		h["Retry-After"] = []string{retryAfter(wait)}
 	}
 	b := append(s.answer[:0], '{')
 	b = appendInt(b, "accepted", int64(n[usage.Accepted]+n[usage.Adjusted]+n[usage.Overage]))

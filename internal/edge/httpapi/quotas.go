@@ -2,10 +2,10 @@ package httpapi
 
 import (
 	"encoding/binary"
-	"net/url"
 	"strings"
 	"unicode/utf8"
 
+	"github.com/tallystick/tallystick/internal/core/quota"
 	"github.com/tallystick/tallystick/internal/service/plans"
 )
 
@@ -62,11 +62,8 @@ func (q query) afterQuota() (*plans.Place, error) {
 }
 
 func appendQuota(b []byte, q *plans.Quota) []byte {
-	l, id := &q.Limit, q.Month.String()+":"+q.Meter
-	if q.Customer != "" {
-		id += ":" + url.PathEscape(q.Customer)
-	}
-	b = appendString(append(b, '{'), "id", id)
+	l := &q.Limit
+	b = appendString(append(b, '{'), "id", quota.ID(q.Meter, q.Month, q.Customer))
 	b = appendString(b, "meter", q.Meter)
 	b = appendOptional(b, "customer", q.Customer)
 	b = appendString(b, "period", q.Month.String())

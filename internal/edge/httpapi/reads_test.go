@@ -13,7 +13,7 @@ import (
 // readWorld has on-time, late, typed, derived and corrected events.
 func readWorld(t *testing.T) *world {
 	w := ingestWorld(t)
-	w.send(`[
+	w.correct(`[
 		{"id":"a","meter":"calls","customer":"c1","resource":"r1","time":"2026-11-15T02:10:00Z","quantity":"3","properties":{"z":1,"a":"é"}},
 		{"id":"b","meter":"calls","customer":"c2","time":"2026-11-15T03:00:00.5Z"},
 		{"id":"old","meter":"calls","customer":"c1","time":"2026-11-01T00:00:00Z","quantity":"0.5"},

@@ -388,6 +388,12 @@ func (w *world) send(body string) answer {
 	return w.do(call{method: "POST", path: "/v1/events", key: "ingest", body: body})
 }
 
+// correct posts events, corrections among them, as someone of acme's who may correct.
+func (w *world) correct(body string) answer {
+	w.t.Helper()
+	return w.do(call{method: "POST", path: "/v1/events", key: "admin", body: body})
+}
+
 func (w *world) get(path string) answer {
 	w.t.Helper()
 	return w.do(call{method: "GET", path: path, key: "read"})

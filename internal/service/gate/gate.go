@@ -3,7 +3,7 @@
 //
 //	Enter         who is calling (401), what they may do (403), the page it comes from (403), how many requests (429)
 //	TakeBytes     how many bytes (429), before anybody looks into them
-//	Record        how many events (429), then the store: validate, idempotency, lateness, quota, commit
+//	Record        who may correct (403), how many events (429), then the store: validate, idempotency, lateness, quota, commit
 //
 // The first refusal is the answer, and what would have come after it is not touched.
 //

@@ -2,12 +2,9 @@ package gate
 
 import (
 	"context"
-	"strconv"
 
 	"github.com/tallystick/tallystick/internal/core/problem"
-	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/service/limit"
-	"github.com/tallystick/tallystick/internal/store"
 )
 
 // Request is what is known of a request before anybody looks into it.
@@ -57,32 +54,6 @@ func (g *Gate) Enter(ctx context.Context, r *Request) (v Visit, err error) {
 // TakeBytes counts the bytes of a body. Errors: RateLimited.
 func (v *Visit) TakeBytes(ctx context.Context, n int) error {
 	return v.take(ctx, limit.Cost{Bytes: int64(n)})
-}
-
-// Record counts a request's facts and passes them to the store, in the caller's tenant. With a request key, a fact without an id takes
-// "<key>#<index>", so that a retry of the request finds each of its facts recorded. A large batch may wait for its turn. Errors:
-// RateLimited, TenantClosed, TooLarge, and those of any store.
-func (v *Visit) Record(ctx context.Context, events []usage.Event, requestKey string) ([]usage.Verdict, error) {
-	if err := v.take(ctx, limit.Cost{Events: int64(len(events))}); err != nil {
-		return nil, err
-	}
-	if requestKey != "" {
-		for i := range events {
-			if events[i].ID == "" {
-				events[i].ID = requestKey + "#" + strconv.Itoa(i)
-			}
-		}
-	}
-	leave, err := v.gate.turns.Enter(ctx, v.Tenant, len(events))
-	if err != nil {
-		return nil, err
-	}
-	defer leave()
-	verdicts, err := v.gate.store.Record(ctx, store.Batch{Tenant: v.Tenant, Events: events})
-	if err == nil && v.gate.observe != nil {
-		v.gate.observe(verdicts)
-	}
-	return verdicts, err
 }
 
 // take takes a cost from the key's bucket and the tenant's, or from neither. Who is limited in nothing is not looked up, and a cost that is

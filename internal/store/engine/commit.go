@@ -169,10 +169,6 @@ func (e *Engine) refuseSpace(err error, bound int) error {
 // decideFacts judges a batch in order. Engine.mu is held.
 func (e *Engine) decideFacts(g *group, w *work) {
 	b := w.book
-	if b.config.tenant.Closed {
-		w.err = problem.New(problem.TenantClosed, "tenant %s is closed: it refuses writes", b.id)
-		return
-	}
 	if w.catalog != b.config.catalog || w.thresholds != b.config.thresholds {
 		if w.err = e.prepareAgain(g, w); w.err != nil {
 			return

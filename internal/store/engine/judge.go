@@ -81,6 +81,8 @@ func (h *history) Known(f *usage.Fact) (usage.Known, error) {
 
 func (h *history) Floor() calendar.Micros { return h.b.config.horizon.Floor }
 
+func (h *history) TenantClosed() bool { return h.b.config.tenant.Closed }
+
 func (h *history) Closed(m calendar.Month) bool { return h.b.config.closed(m) }
 
 func (h *history) Meter(n uint32) *meter.Meter { return h.b.config.catalog.Number(n) }

@@ -68,14 +68,22 @@ func alertBound(facts []prepared, thresholds int) int {
 	if thresholds == 0 {
 		return 0
 	}
-	outcomes, longest := 0, 0
+	row := func(customer int) int { return changeOverhead + ledger.MaxAlertRow(customer) }
+	all, longest := 0, 0
 	for i := range facts {
-		if f := &facts[i]; f.Refusal == nil && f.Event.Corrects == "" {
-			outcomes, longest = outcomes+len(f.Feeds()), max(longest, len(f.Event.Customer))
+		f := &facts[i]
+		outcomes, customer := len(f.Feeds()), len(f.Event.Customer)
+		switch {
+		case f.Refusal != nil:
+			continue
+		case f.Event.Corrects != "" && f.Event.Quantity.Sign() > 0:
+			outcomes, customer = 1, usage.MaxName // the customer is its target's, which is not known yet
 		}
+		// Each outcome may reach every threshold of the tenant's quota and of the customer's.
+		all += outcomes * thresholds * (row(0) + row(customer))
+		longest = max(longest, customer)
 	}
-	// Each outcome may reach every threshold of the tenant's quota and of the customer's.
-	return min(quota.MaxAlerts, 2*thresholds*outcomes) * (changeOverhead + ledger.MaxAlertRow(longest))
+	return min(all, quota.MaxAlerts*row(longest))
 }
 
 func (v *view) Plan(name string) (quota.Plan, error) {

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -93,6 +94,44 @@ func TestAlertsStayWithinTheirBound(t *testing.T) {
 		if got, bound := changeBound([]ledger.Row{{Change: &c}}), changeOverhead+ledger.MaxAlertRow(len(customer)); got > bound {
 			t.Errorf("an alert for %d bytes of customer takes %d bytes, more than the %d reserved", len(customer), got, bound)
 		}
+	}
+}
+
+// Space is reserved for the alerts of a raise before anybody knows whose fact it corrects.
+func TestAlertsOfARaiseStayWithinTheirBound(t *testing.T) {
+	e := mustOpen(t, small(vfs.NewMem(), storetest.NewClock().Now))
+	defer mustEnd(t, e)
+	if err := storetest.Create(e, "acme", storetest.NewMeter("calls", meter.Sum)); err != nil {
+		t.Fatal(err)
+	}
+	customer, q := strings.Repeat("\x01", usage.MaxName), storetest.Hard("calls", "10")
+	q.Thresholds = []uint16{10, 20, 30, 40, 50, 60, 70, 80}
+	err := e.Update(t.Context(), "acme", func(tx store.Tx) error {
+		return errors.Join(storetest.PutPlan(tx, quota.Plan{Name: "pro", Quotas: []quota.Quota{q}}), storetest.Assign(tx, "", "pro"), storetest.Assign(tx, customer, "pro"))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	up := storetest.Correction("up", "a", "9")
+	for _, event := range []usage.Event{storetest.Fact("a", "calls", customer, storetest.Ago(0), "0.5"), up} {
+		if vs, err := e.Record(t.Context(), store.Batch{Tenant: "acme", Events: []usage.Event{event}}); err != nil || vs[0].Status != usage.Accepted {
+			t.Fatal(vs, err)
+		}
+	}
+	var alerts []ledger.Row
+	err = e.View(t.Context(), "acme", func(v store.View) error {
+		_, _, err := v.Rows(0, store.RowHint{Changes: true}, func(r *ledger.Row) bool {
+			if r.Change != nil && r.Change.EntityType == ledger.QuotaEntity {
+				c := *r.Change
+				alerts = append(alerts, ledger.Row{Change: &c})
+			}
+			return true
+		})
+		return err
+	})
+	bound := alertBound([]prepared{{Fact: usage.Fact{Event: &up}}}, len(q.Thresholds))
+	if got := changeBound(alerts); err != nil || len(alerts) != 2*len(q.Thresholds) || got > bound {
+		t.Errorf("%d alerts take %d bytes, %d were reserved, %v", len(alerts), got, bound, err)
 	}
 }
 

@@ -27,6 +27,8 @@ func (t *book) Known(f *usage.Fact) (usage.Known, error) {
 
 func (t *book) Floor() calendar.Micros { return t.config.horizon.Floor }
 
+func (t *book) TenantClosed() bool { return t.config.tenant.Closed }
+
 func (t *book) Closed(m calendar.Month) bool { return t.config.periods[m].Closed }
 
 func (t *book) Meter(n uint32) *meter.Meter {

@@ -104,9 +104,6 @@ func (s *Store) Record(ctx context.Context, b store.Batch) ([]usage.Verdict, err
 	if t == nil {
 		return nil, notFound(b.Tenant)
 	}
-	if t.config.tenant.Closed {
-		return nil, problem.New(problem.TenantClosed, "tenant %s is closed: it refuses writes", b.Tenant)
-	}
 	if len(b.Events) > store.MaxBatch {
 		return nil, problem.New(problem.TooLarge, "at most %d events in a batch, this has %d", store.MaxBatch, len(b.Events))
 	}

@@ -206,6 +206,8 @@ func (h *history) Known(f *usage.Fact) (usage.Known, error) {
 
 func (h *history) Floor() calendar.Micros { return h.config.horizon.Floor }
 
+func (h *history) TenantClosed() bool { return h.config.tenant.Closed }
+
 func (h *history) Closed(m calendar.Month) bool { return h.config.closed(m) }
 
 func (h *history) Meter(n uint32) *meter.Meter { return h.config.catalog.Number(n) }

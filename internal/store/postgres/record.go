@@ -13,10 +13,6 @@ import (
 
 func errNoTenant(id string) error { return problem.New(problem.NotFound, "no tenant %q", id) }
 
-func errTenantClosed(id string) error {
-	return problem.New(problem.TenantClosed, "tenant %s is closed: it refuses writes", id)
-}
-
 // Record implements store.Store.
 func (s *Store) Record(ctx context.Context, b store.Batch) ([]usage.Verdict, error) {
 	if err := s.open(ctx); err != nil {
@@ -27,9 +23,6 @@ func (s *Store) Record(ctx context.Context, b store.Batch) ([]usage.Verdict, err
 		return nil, err
 	}
 	if len(b.Events) > store.MaxBatch {
-		if config.tenant.Closed {
-			return nil, errTenantClosed(b.Tenant)
-		}
 		return nil, problem.New(problem.TooLarge, "at most %d events in a batch, this has %d", store.MaxBatch, len(b.Events))
 	}
 	l, err := s.enter(b.Tenant)
@@ -102,9 +95,6 @@ func (l *lane) tryGroup(ctx context.Context, group []*work) error {
 	known, err := l.lock(past, group, &h)
 	if err != nil {
 		return err
-	}
-	if past.config.tenant.Closed {
-		return errTenantClosed(l.tenantID)
 	}
 	for _, w := range group {
 		if w.config.version != h.version {

@@ -28,6 +28,7 @@ func CheckLedger(t TB, s store.Store, id string) {
 		b.checkMeters()
 		b.checkCounters()
 		b.checkTallies()
+		b.checkQuotas()
 		b.checkAudit()
 		return nil
 	})

@@ -184,11 +184,15 @@ var correctionCases = []Case{
 		}
 	}},
 	{"a fact of zero counts until it is corrected to zero", func(w *world) {
-		w.create(acme, NewMeter("count", meter.Count))
-		w.says(acme, "accepted", Fact("a", "count", "c", Ago(0), "0"))
-		w.totals(acme, "count", "c", "1")
+		w.create(acme, NewMeter("calls", meter.Sum))
+		w.says(acme, "accepted", Fact("a", "calls", "c", Ago(0), "0"))
+		if n := w.counter(acme, "calls", "c").OnTime.Count; n != 1 {
+			w.Errorf("%d facts count, want 1", n)
+		}
 		w.says(acme, "accepted accepted", Correction("up", "a", "1"), Correction("down", "a", "-1"))
 		w.again()
-		w.totals(acme, "count", "c", "0")
+		if n := w.counter(acme, "calls", "c").OnTime.Count; n != 0 {
+			w.Errorf("%d facts count, want 0", n)
+		}
 	}},
 }

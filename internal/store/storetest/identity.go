@@ -83,7 +83,7 @@ var identityCases = []Case{
 		w.totals(acme, "calls", "c", "5")
 	}},
 	{"under a key with a bucket other content is the same fact", func(w *world) {
-		m := NewMeter("views", meter.Count)
+		m := NewMeter("views", meter.Sum)
 		m.KeyPolicy, m.KeyFields, m.KeyBucket = meter.DerivedKey, []string{"properties.url", "time"}, 5*time.Second
 		w.create(acme, m)
 		at := Month.Start() // a moment that a bucket begins at

@@ -68,6 +68,9 @@ func (l *life) fact(n int) usage.Event {
 	if target == mixType {
 		return mix(id, customer, at, value, member)
 	}
+	if target == "hits" && pick(8) > 0 {
+		value = "1" // most clients know that a count meter takes no other
+	}
 	e := With(Fact(id, target, customer, at, value), Text("u", member))
 	if pick(2) == 0 {
 		e = On(e, fmt.Sprint("r", pick(2)))
@@ -123,7 +126,7 @@ func (l *life) correction(id string, n int) usage.Event {
 			whole = Amount(v.Text)
 		}
 	}
-	by := rapid.SampledFrom([]string{whole.Neg().String(), whole.Neg().String(), whole.String(), "-0.000000000001", "-1", "1", "0"}).Draw(l.T, "by")
+	by := rapid.SampledFrom([]string{whole.Neg().String(), whole.Neg().String(), whole.String(), "-0.000000000001", "-1", "1", "5", "0"}).Draw(l.T, "by")
 	c := Correction(fmt.Sprint("fix", n), target.id, by)
 	if slug != "" {
 		c = OfMeter(c, slug)

@@ -3,8 +3,10 @@ package storetest
 import (
 	"fmt"
 
+	"github.com/tallystick/tallystick/internal/core/amount"
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/ledger"
+	"github.com/tallystick/tallystick/internal/core/meter"
 	"github.com/tallystick/tallystick/internal/core/quota"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/store"
@@ -48,6 +50,92 @@ func (b *books) checkTallies() {
 			b.Errorf("%s: the tally of %s in %s is %+v, %v, its rows give %+v", b.id, b.meters[id.Meter].Slug, id.Month, got, err, *t)
 		}
 	}
+}
+
+// allowances is what a ledger's plans allowed and what was used, as of some row.
+type allowances struct {
+	plans    map[string]quota.Plan
+	assigned map[string]string
+	left     map[factID]amount.Amount
+	used     map[usage.CounterID]amount.Amount // by all customers under the empty name
+}
+
+// checkQuotas wants every row that adds to what is used to be within what the plans of its moment allowed, and to say so when it
+// is over a soft limit.
+func (b *books) checkQuotas() {
+	b.Helper()
+	a := allowances{map[string]quota.Plan{}, map[string]string{}, map[factID]amount.Amount{}, map[usage.CounterID]amount.Amount{}}
+	for i := range b.rows {
+		r := &b.rows[i]
+		if r.Event == nil {
+			s, err := ledger.DecodeState(r)
+			switch {
+			case err != nil:
+				b.Fatalf("row %d: %v", r.Seq, err)
+			case s.Plan != nil:
+				a.plans[s.Plan.Name] = *s.Plan
+			case s.Assignment != nil:
+				a.assigned[s.Assignment.Customer] = s.Assignment.Plan
+			}
+			continue
+		}
+		for j := range r.Event.Outcomes {
+			b.checkAllowed(&a, r, &r.Event.Outcomes[j])
+		}
+	}
+}
+
+func (b *books) checkAllowed(a *allowances, r *ledger.Row, o *usage.Outcome) {
+	b.Helper()
+	m, over := b.meters[o.Meter], false
+	if !usage.AddsUp(m.Aggregation) {
+		return
+	}
+	adds := a.take(b, r.Event, o, m.Aggregation)
+	for _, who := range []string{"", r.Event.Customer} {
+		id := usage.CounterID{Meter: o.Meter, Customer: who, Month: r.Event.Month()}
+		a.used[id] = plus(b, a.used[id], adds)
+		plan, planned := a.plans[a.assigned[who]]
+		if !planned || adds.Sign() <= 0 {
+			continue
+		}
+		for _, q := range plan.Quotas {
+			if q.Meter != m.Slug || a.used[id].Cmp(q.Limit) <= 0 {
+				continue
+			}
+			bound, _, fits := q.Limit.Mul(q.Multiplier)
+			if over = true; !q.Soft || !q.Multiplier.IsZero() && fits && a.used[id].Cmp(bound) > 0 {
+				b.Errorf("%s: row %d takes what %q used of %s to %s, and plan %s allows %s", b.id, r.Seq, who, m.Slug, a.used[id], plan.Name, q.Limit)
+			}
+		}
+	}
+	if over != o.Overage {
+		b.Errorf("%s: row %d says overage %t of %s, want %t", b.id, r.Seq, o.Overage, m.Slug, over)
+	}
+}
+
+// take notes what a row leaves of its fact, and returns what it adds to what is used.
+func (a *allowances) take(t TB, r *usage.Row, o *usage.Outcome, of meter.Aggregation) amount.Amount {
+	t.Helper()
+	if !r.IsCorrection() {
+		a.left[factID{r.Key, o.Meter}] = o.Value
+		if of == meter.Count {
+			return amount.One
+		}
+		return o.Value
+	}
+	k := factID{usage.KeyOfID(r.Corrects), o.Meter}
+	before := a.left[k]
+	a.left[k] = plus(t, before, o.Value)
+	switch {
+	case of != meter.Count:
+		return o.Value
+	case before.IsZero() && !a.left[k].IsZero():
+		return amount.One
+	case !before.IsZero() && a.left[k].IsZero():
+		return amount.One.Neg()
+	}
+	return amount.Zero
 }
 
 // alertOf is the threshold that a row tells of, or nil.

@@ -25,15 +25,21 @@ var refusalCases = []Case{
 			w.Errorf("ready: %v", err)
 		}
 	}},
-	{"a closed tenant refuses facts and stays readable", func(w *world) {
-		w.create(acme, NewMeter("calls", meter.Sum))
-		e := Fact("a", "calls", "c", Ago(0), "5")
-		v := w.says(acme, "accepted", e)[0]
+	{"a closed tenant knows its facts, refuses new ones and stays readable", func(w *world) {
+		hits := NewMeter("hits", meter.Count)
+		hits.KeyPolicy = meter.DerivedKey
+		w.create(acme, NewMeter("calls", meter.Sum), hits)
+		e, hit, fix := Fact("a", "calls", "c", Ago(0), "5"), Fact("", "hits", "c", Ago(0), "1"), Correction("fix", "a", "0.5")
+		v := w.says(acme, "accepted accepted accepted", e, hit, fix)[0]
+		w.says(acme, "accepted", Correction("back", "a", "-0.5"))
 		w.closeTenant(acme)
 		before := w.head(acme)
 		for range 2 {
-			_, err := w.s.Record(context.Background(), store.Batch{Tenant: acme, Events: []usage.Event{e, Fact("b", "calls", "c", Ago(0), "5")}})
-			w.code("record for a closed tenant", err, problem.TenantClosed)
+			w.says(acme, "duplicate", e)
+			w.says(acme, "rejected:tenant_closed", Fact("b", "calls", "c", Ago(0), "5"))
+			w.says(acme, "duplicate rejected:tenant_closed conflict duplicate rejected:tenant_closed duplicate rejected:tenant_closed rejected:tenant_closed rejected:tenant_closed",
+				e, Fact("b", "calls", "c", Ago(0), "5"), Fact("a", "calls", "c", Ago(0), "6"), hit, Fact("", "hits", "d", Ago(0), "1"), fix, Correction("new", "a", "1"),
+				Fact("c", "calls", "c", Ago(0), "-1"), Fact("c", "none", "c", Ago(0), "1"))
 			if after := w.head(acme); after != before {
 				w.Errorf("the head went from %v to %v", before, after)
 			}
