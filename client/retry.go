@@ -10,7 +10,8 @@ import (
 
 // RetryPolicy says how often and how patiently a request is sent again. Network
 // errors, 502, 503, 504, a rate limit's 429 and an idempotency key still in use
-// are retried; a quota's 429 and every other answer are not.
+// are retried; a quota's 429, a ledger that was moved elsewhere and every other
+// answer are not.
 type RetryPolicy struct {
 	// MaxAttempts counts the first attempt too. Default 4; 1 never retries.
 	MaxAttempts int
@@ -62,7 +63,7 @@ func (p RetryPolicy) wait(attempt int, retryAfter time.Duration) time.Duration {
 func (p *Problem) retryable() bool {
 	switch p.Status {
 	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-		return true
+		return p.Code != "moved"
 	case http.StatusTooManyRequests:
 		return p.RateLimited && !p.QuotaExceeded
 	case http.StatusConflict:

@@ -96,6 +96,7 @@ func TestWhichAnswersAreRetried(t *testing.T) {
 		{"503 with seconds", reply(503, "", "Retry-After", "7"), true, 7100 * time.Millisecond, 7 * time.Second},
 		{"503 with a date", reply(503, "", "Retry-After", noon.Add(9*time.Second).Format(http.TimeFormat)), true, 9100 * time.Millisecond, 9 * time.Second},
 		{"503 with nonsense", reply(503, "", "Retry-After", "soon"), true, 100 * time.Millisecond, 0},
+		{"503 of a ledger that was moved", reply(503, `{"code":"moved"}`, "Retry-After", "60"), false, 0, 0},
 		{"504", reply(504, ""), true, 100 * time.Millisecond, 0},
 		{"rate limit", reply(429, "", "Tally-Ratelimit", "1", "Retry-After", "2"), true, 2100 * time.Millisecond, 2 * time.Second},
 		{"quota", reply(429, `{"code":"quota_exceeded"}`, "Tally-Quota-Exceeded", "1", "Retry-After", "2"), false, 0, 0},

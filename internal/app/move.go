@@ -4,12 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tallystick/tallystick/internal/heap"
 	"github.com/tallystick/tallystick/internal/service/move"
-	"github.com/tallystick/tallystick/internal/service/verify"
 	"github.com/tallystick/tallystick/internal/store"
 	"github.com/tallystick/tallystick/internal/store/engine"
 	"github.com/tallystick/tallystick/internal/store/postgres"
@@ -22,79 +23,153 @@ func newMoveCommand() *cobra.Command {
 		Use:   "move",
 		Short: "Carry all ledgers to another, empty store and verify them there",
 		Long: `Copies every tenant's ledger as it is: numbers, times, verdicts and chain of hashes. Then it
-verifies the target. The source is only read. Stop the servers on both first. A move that broke
-off is gone on with by running it again.
+verifies the target, and marks the source as moved in a last row of each ledger: from then on the
+source stays readable, refuses writes and names the new place. Stop the servers on both first. A
+move that broke off is gone on with by running it again.
 
 A store is a directory of the embedded store, or postgres://…`,
 		Example: `  tallystick move --from ./data --to postgres://tallystick@db.internal/ledger
   tallystick move --from postgres://tallystick@db.internal/ledger --to ./data`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if from == "" || to == "" || from == to {
-				return wrongUse("name two stores with --from and --to")
-			}
-			if !isDatabase(from) {
-				if err := mustHoldStore(from); err != nil {
-					return err
-				}
+			m := mover{from: from, to: to, bar: progressFor(c, asJSON), fatal: exitOn(c.ErrOrStderr())}
+			if err := m.check(); err != nil {
+				return err
 			}
 			heap.Tune()
-			moved, report, err := moveAll(c, from, to, progressFor(c, asJSON))
+			moved, err := m.run(c.Context())
 			if err != nil {
 				return fmt.Errorf("move: %w", err)
 			}
-			if asJSON {
-				return printJSON(c.OutOrStdout(), struct {
-					OK      bool   `json:"ok"`
-					Tenants int    `json:"tenants"`
-					Rows    uint64 `json:"rows"`
-					Moved   uint64 `json:"moved"`
-				}{report.OK(), moved.Tenants, moved.Rows, moved.Moved})
-			}
-			fmt.Fprintf(c.OutOrStdout(), "ok: %d rows of %d tenants are at the target, %d of them moved now; heads, chains and counters agree\n",
-				moved.Rows, moved.Tenants, moved.Moved)
-			return nil
+			return showMove(c.OutOrStdout(), moved, m.place(), asJSON)
 		},
 	}
-	c.Flags().StringVar(&from, "from", "", "`STORE` to read: a directory, or postgres://…")
+	c.Flags().StringVar(&from, "from", "", "`STORE` to move: a directory, or postgres://…")
 	c.Flags().StringVar(&to, "to", "", "`STORE` to fill: a directory, or postgres://…")
 	c.Flags().BoolVar(&asJSON, "json", false, "print the result as JSON, without progress")
 	return c
 }
 
-func moveAll(c *cobra.Command, from, to string, bar func(string) *progressBar) (moved move.Report, report verify.Report, err error) {
-	ctx := c.Context()
-	source, err := openEnd(ctx, c, from)
+func showMove(out io.Writer, m move.Report, place string, asJSON bool) error {
+	if asJSON {
+		return printJSON(out, struct {
+			OK      bool   `json:"ok"`
+			To      string `json:"to"`
+			Tenants int    `json:"tenants"`
+			Rows    uint64 `json:"rows"`
+			Moved   uint64 `json:"moved"`
+			Marked  int    `json:"marked"`
+		}{true, place, m.Tenants, m.Rows, m.Moved, m.Marked})
+	}
+	if m.Moved == 0 && m.Marked == 0 {
+		fmt.Fprintf(out, "ok: everything was moved to %s already, and the source is marked\n", place)
+		return nil
+	}
+	fmt.Fprintf(out, "ok: %d rows of %d tenants are at %s, %d of them moved now; heads, chains and counters agree; the source takes no more writes\n",
+		m.Rows, m.Tenants, place, m.Moved)
+	return nil
+}
+
+// mover is a move between two named stores.
+type mover struct {
+	from, to string
+	bar      func(string) *progressBar
+	fatal    func(error)
+}
+
+func (m *mover) check() error {
+	if m.from == "" || m.to == "" || placeOf(m.from) == placeOf(m.to) {
+		return wrongUse("name two stores with --from and --to")
+	}
+	if !isDatabase(m.from) {
+		return mustHoldStore(m.from)
+	}
+	return nil
+}
+
+func (m *mover) place() string { return placeOf(m.to) }
+
+// placeOf names a store for people who look for it from elsewhere: without a password, and not relative to where we are.
+func placeOf(name string) string {
+	if isDatabase(name) {
+		return shownStore(&Settings{Store: name})
+	}
+	if abs, err := filepath.Abs(name); err == nil {
+		return abs
+	}
+	return name
+}
+
+func (m *mover) run(ctx context.Context) (moved move.Report, err error) {
+	release, err := m.reserve(ctx)
 	if err != nil {
-		return moved, report, fmt.Errorf("open the source: %w", err)
+		return moved, err
+	}
+	defer release()
+	source, err := openEnd(ctx, m.from, m.fatal)
+	if err != nil {
+		return moved, fmt.Errorf("open the source: %w", err)
 	}
 	defer func() { err = errors.Join(err, source.Close()) }()
-	target, err := openEnd(ctx, c, to)
+	if !isDatabase(m.to) && mustHoldStore(m.to) == nil {
+		// A directory that everything was moved to is most likely served by now, and cannot be opened here.
+		if done, err := move.Done(ctx, source, m.place()); err != nil || done {
+			return moved, err
+		}
+	}
+	target, err := openEnd(ctx, m.to, m.fatal)
 	if err != nil {
-		return moved, report, fmt.Errorf("open the target: %w", err)
+		return moved, fmt.Errorf("open the target: %w", err)
 	}
 	defer func() { err = errors.Join(err, target.Close()) }()
-	rows := bar("moving")
-	moved, err = move.Run(ctx, source, target, move.Options{Progress: rows.set})
-	rows.end()
-	if err != nil {
-		return moved, report, err
-	}
-	if report, err = recount(ctx, target, bar); err == nil && !report.OK() {
+	rows := m.bar("moving")
+	defer rows.end()
+	return move.Run(ctx, source, target, move.Options{Place: m.place(), Progress: rows.set, Verify: func(ctx context.Context) error {
+		rows.end()
+		return m.verify(ctx, target)
+	}})
+}
+
+func (m *mover) verify(ctx context.Context, target store.Store) error {
+	report, err := recount(ctx, target, m.bar)
+	if err == nil && !report.OK() {
 		err = fmt.Errorf("the target differs from its own ledger in %d places, the first: %s", report.Found, report.Differences[0])
 	}
-	return moved, report, err
+	return err
+}
+
+// reserve keeps other moves away from the databases, and finds out when both names are one database: it would be marked as moved
+// to itself. The lock of a data directory does the same for embedded stores.
+func (m *mover) reserve(ctx context.Context) (release func(), err error) {
+	var held []func()
+	release = func() {
+		for _, end := range held {
+			end()
+		}
+	}
+	for _, name := range []string{m.from, m.to} {
+		if !isDatabase(name) {
+			continue
+		}
+		end, err := postgres.ReserveMove(ctx, name)
+		if err != nil {
+			release()
+			return nil, err
+		}
+		held = append(held, end)
+	}
+	return release, nil
 }
 
 // openEnd opens one of the two stores of a move.
-func openEnd(ctx context.Context, c *cobra.Command, name string) (store.Store, error) {
+func openEnd(ctx context.Context, name string, fatal func(error)) (store.Store, error) {
 	s := defaultSettings()
 	if isDatabase(name) {
 		s.Store = name
 	} else {
 		s.Data = name
 	}
-	return openStore(ctx, &s, engine.Options{Fatal: exitOn(c.ErrOrStderr())})
+	return openStore(ctx, &s, engine.Options{Fatal: fatal})
 }
 
 func newMigrateCommand() *cobra.Command {

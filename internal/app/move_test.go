@@ -3,6 +3,9 @@ package app
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
+	"net/http"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -37,9 +40,10 @@ func TestALedgerMovesToADatabaseAndBack(t *testing.T) {
 
 	run(t, 0, "migrate", "--store", url)
 	run(t, 0, "move", "--from", settings.Data, "--to", url)
-	if out := run(t, 0, "move", "--from", settings.Data, "--to", url, "--json"); !strings.Contains(out, `"moved":0`) {
+	if out := run(t, 0, "move", "--from", settings.Data, "--to", url, "--json"); !strings.Contains(out, `"moved":0,"marked":0`) {
 		t.Errorf("a second move: %s", out)
 	}
+	onlyRead(t, settings, made.APIKey, shownStore(&Settings{Store: url}))
 	run(t, 0, "verify", "--store", url)
 
 	settings.Store = url
@@ -50,10 +54,21 @@ func TestALedgerMovesToADatabaseAndBack(t *testing.T) {
 	expect(t, acme, fact, "accepted")
 	mustStop(t, s)
 
+	if out := run(t, 1, "move", "--from", url, "--to", strings.Replace(url, "host=/", "host=/./", 1)); !strings.Contains(out, "under two names") {
+		t.Errorf("a database moved to itself: %s", out)
+	}
+	still := mustStart(t, settings) // a node that nobody stopped
 	back := filepath.Join(t.TempDir(), "back")
 	run(t, 0, "move", "--from", url, "--to", back)
 	run(t, 0, "verify", "--data", back)
-	if out := run(t, 1, "move", "--from", settings.Data, "--to", back); !strings.Contains(out, "another ledger") {
+	if out := run(t, 0, "move", "--from", url, "--to", back); !strings.Contains(out, "already") {
+		t.Errorf("a second move: %s", out)
+	}
+	fact.ID = "e3"
+	refusesAsMoved(t, connect(t, still, made.APIKey), fact, back)
+	mustStop(t, still)
+	fact.ID = "e2"
+	if out := run(t, 1, "move", "--from", settings.Data, "--to", back); !strings.Contains(out, "was moved to") {
 		t.Errorf("an older ledger over a newer one: %s", out)
 	}
 	settings.Store, settings.Data = embedded, back
@@ -65,6 +80,52 @@ func TestALedgerMovesToADatabaseAndBack(t *testing.T) {
 		t.Errorf("%+v, %v", counters, err)
 	}
 	mustStop(t, s)
+}
+
+// onlyRead wants a server on a source that was moved to say so at its start and to every writer, and to answer readers.
+func onlyRead(t *testing.T, settings Settings, key, place string) {
+	t.Helper()
+	var log bytes.Buffer
+	s, err := Start(context.Background(), ServerOptions{Settings: settings, Logger: newLogger(&log, settings.Log)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mustStop(t, s)
+	if !strings.Contains(log.String(), "level=WARN") || !strings.Contains(log.String(), place) {
+		t.Errorf("the start does not warn: %s", log.String())
+	}
+	ctx, c := context.Background(), connect(t, s, key)
+	refusesAsMoved(t, c, client.Event{ID: "e1", Meter: "calls", Customer: "c1", Quantity: "3"}, place)
+	if _, err := connect(t, s, testRootKey).CreateTenant(ctx, client.NewTenant{ID: "late"}); codeOf(err) != "moved" {
+		t.Errorf("a new tenant: %v", err)
+	}
+	if _, err := c.CreateMeter(ctx, client.Meter{Slug: "more", Aggregation: "sum"}); codeOf(err) != "moved" {
+		t.Errorf("a new meter: %v", err)
+	}
+	if err := c.Ready(ctx); codeOf(err) != "moved" {
+		t.Errorf("readyz: %v", err)
+	}
+	counters, err := c.Counters(ctx, client.CounterFilter{Meter: "calls"})
+	if err != nil || len(counters.Items) != 1 || counters.Items[0].Total != "3" {
+		t.Errorf("%+v, %v", counters, err)
+	}
+}
+
+func refusesAsMoved(t *testing.T, c *client.Client, e client.Event, place string) {
+	t.Helper()
+	_, err := c.SendEvent(context.Background(), &e)
+	var p *client.Problem
+	if !errors.As(err, &p) || p.Code != "moved" || p.Status != http.StatusServiceUnavailable || !strings.Contains(p.Detail, place) {
+		t.Errorf("an event after the move: %v", err)
+	}
+}
+
+func codeOf(err error) string {
+	var p *client.Problem
+	if !errors.As(err, &p) {
+		return fmt.Sprint(err)
+	}
+	return p.Code
 }
 
 func expect(t *testing.T, c *client.Client, e client.Event, status client.Status) {

@@ -171,7 +171,7 @@ func retainedJSON(r *retention.Report, dryRun bool) any {
 
 // restoreAll fills an empty store with what ledger and archive hold together.
 func restoreAll(c *cobra.Command, from store.Store, name string, asJSON bool) (err error) {
-	to, err := openEnd(c.Context(), c, name)
+	to, err := openEnd(c.Context(), name, exitOn(c.ErrOrStderr()))
 	if err != nil {
 		return fmt.Errorf("open the target: %w", err)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/edge/httpapi"
 	"github.com/tallystick/tallystick/internal/edge/redis"
 	"github.com/tallystick/tallystick/internal/service/billing"
@@ -135,6 +136,11 @@ func (s *Server) open(ctx context.Context, fatal func(error)) error {
 	}
 	if err != nil {
 		return fmt.Errorf("make the operator's ledger and key: %w", err)
+	}
+	if err := keys.KeptHere(ctx); problem.Is(err, problem.Moved) {
+		s.log.Warn("this store takes no more writes; it is served to be read", "reason", err)
+	} else if err != nil {
+		return fmt.Errorf("read whether the ledgers were moved: %w", err)
 	}
 	shown := promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelWarn)})
 	h := s.settings.HTTP

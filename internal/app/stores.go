@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"net/url"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -69,9 +68,5 @@ func shownStore(s *Settings) string {
 	if !isDatabase(s.Store) {
 		return s.Data
 	}
-	u, err := url.Parse(s.Store)
-	if err != nil {
-		return "postgres"
-	}
-	return "postgres://" + u.Host + u.Path
+	return postgres.Address(s.Store)
 }

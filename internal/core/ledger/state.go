@@ -58,6 +58,8 @@ type (
 		Closed    bool            `json:"closed,omitempty"`
 		CreatedAt calendar.Micros `json:"created_at"`
 		ClosedAt  calendar.Micros `json:"closed_at,omitempty"`
+		MovedTo   string          `json:"moved_to,omitempty"`
+		MovedAt   calendar.Micros `json:"moved_at,omitempty"`
 	}
 	keyJSON struct {
 		ID        string          `json:"id"`
@@ -110,7 +112,7 @@ func (s State) Encode() []byte {
 	switch {
 	case s.Tenant != nil:
 		t := s.Tenant
-		out.Tenant = &tenantJSON{t.ID, t.Name, t.AllowedOrigins, t.Salt[:], t.Closed, t.CreatedAt, t.ClosedAt}
+		out.Tenant = &tenantJSON{t.ID, t.Name, t.AllowedOrigins, t.Salt[:], t.Closed, t.CreatedAt, t.ClosedAt, t.MovedTo, t.MovedAt}
 	case s.Key != nil:
 		k := s.Key
 		out.Key = &keyJSON{k.ID, k.Name, k.Scopes, k.Hash[:], k.RateLimit.RequestsPerSecond, k.RateLimit.EventsPerSecond,
@@ -193,7 +195,8 @@ func DecodeState(r *Row) (State, error) {
 }
 
 func (t *tenantJSON) state() (State, error) {
-	out := tenant.Tenant{ID: t.ID, Name: t.Name, AllowedOrigins: t.Origins, Closed: t.Closed, CreatedAt: t.CreatedAt, ClosedAt: t.ClosedAt}
+	out := tenant.Tenant{ID: t.ID, Name: t.Name, AllowedOrigins: t.Origins, Closed: t.Closed, CreatedAt: t.CreatedAt, ClosedAt: t.ClosedAt,
+		MovedTo: t.MovedTo, MovedAt: t.MovedAt}
 	if copy(out.Salt[:], t.Salt) != len(out.Salt) {
 		return State{}, fmt.Errorf("decode tenant %s: its salt has %d bytes", t.ID, len(t.Salt))
 	}

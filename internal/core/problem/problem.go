@@ -37,6 +37,7 @@ const (
 	TooLarge         Code = "too_large"
 	UnsupportedMedia Code = "unsupported_media_type"
 	TenantClosed     Code = "tenant_closed"
+	Moved            Code = "moved" // the ledger is kept in another store now
 	Fixed            Code = "fixed_after_first_event"
 	PeriodNotOver    Code = "period_not_over" // and closing it was not confirmed
 	Exists           Code = "already_exists"

@@ -35,6 +35,18 @@ type Tenant struct {
 	Closed         bool     // refuses writes, stays readable
 	CreatedAt      calendar.Micros
 	ClosedAt       calendar.Micros
+	MovedTo        string // the store that the ledger was moved to; "": it is kept here
+	MovedAt        calendar.Micros
+}
+
+// CheckKeptHere refuses every write to a ledger that was moved to another store: one more row here would be missing there.
+// Errors: Moved.
+func (t *Tenant) CheckKeptHere() error {
+	if t == nil || t.MovedTo == "" {
+		return nil
+	}
+	return problem.New(problem.Moved, "the ledger of %s was moved to %s at %s: send writes there; this copy is only read",
+		t.ID, t.MovedTo, t.MovedAt)
 }
 
 // Check judges what a caller chose.

@@ -26,6 +26,9 @@ func getReady(x *exchange) error {
 	if err := x.s.options.Store.Ready(ctx); err != nil {
 		return notReady(err)
 	}
+	if err := x.s.options.Registry.KeptHere(ctx); err != nil {
+		return notReady(err)
+	}
 	return x.answer(http.StatusOK, []byte("{\"status\":\"ready\"}\n"))
 }
 

@@ -33,6 +33,7 @@ var kinds = map[problem.Code]kind{
 	problem.Exists:           {http.StatusConflict, "Already there", 0},
 	problem.Fixed:            {http.StatusConflict, "Fixed after the first event", 0},
 	problem.TenantClosed:     {http.StatusConflict, "The tenant is closed", 0},
+	problem.Moved:            {http.StatusServiceUnavailable, "The ledger was moved to another store", time.Minute},
 	problem.TooLarge:         {http.StatusRequestEntityTooLarge, "Too large", 0},
 	problem.UnsupportedMedia: {http.StatusUnsupportedMediaType, "Unsupported media type", 0},
 	problem.KeyReused:        {http.StatusUnprocessableEntity, "The Idempotency-Key belongs to another request", 0},

@@ -109,5 +109,9 @@ func appendTenant(b []byte, t *tenant.Tenant) []byte {
 	b = appendString(b, "state", openOrClosed(t.Closed))
 	b = appendMoment(b, "created_at", t.CreatedAt)
 	b = appendMomentIf(b, "closed_at", t.ClosedAt, t.Closed)
+	b = appendPresent(b, "moved_to", t.MovedTo)
+	if t.MovedTo != "" {
+		b = appendMoment(b, "moved_at", t.MovedAt)
+	}
 	return append(b, '}')
 }

@@ -28,12 +28,12 @@ func (s *Service) CloseDue(ctx context.Context, grace time.Duration) (closed int
 		}
 		for _, t := range tenants {
 			after = t.ID
-			if t.Closed {
+			if t.Closed || t.MovedTo != "" {
 				continue
 			}
 			n, err := s.closeDueOf(ctx, t.ID, grace)
 			closed += n
-			if err != nil && !problem.Is(err, problem.TenantClosed) {
+			if err != nil && !problem.Is(err, problem.TenantClosed) && !problem.Is(err, problem.Moved) {
 				return closed, fmt.Errorf("close due periods of tenant %s: %w", t.ID, err)
 			}
 		}

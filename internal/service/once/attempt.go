@@ -70,7 +70,7 @@ func (t *attempt) fill(s *request.Stored) {
 // undecided are refusals that say nothing of the effect, or that the ledger cannot take a row for.
 var undecided = []problem.Code{
 	problem.Unauthorized, problem.Forbidden, problem.TooLarge, problem.Busy, problem.Unavailable, problem.Timeout, problem.Internal,
-	problem.RateLimited, problem.QuotaExceeded, problem.TenantClosed,
+	problem.RateLimited, problem.QuotaExceeded, problem.TenantClosed, problem.Moved,
 }
 
 // decided reports whether it was the effect that refused: what a service said inside its own part of the transaction.

@@ -115,6 +115,29 @@ func (s *Service) foundOperator(ctx context.Context, then func(tx store.Tx) erro
 	})
 }
 
+// KeptHere returns nil while the deployment's ledgers are kept in this store. Tenants are marked in the order of their ids and the
+// operator's ledger last, so these two tell a move that has ended and one that broke off. Errors: Moved.
+func (s *Service) KeptHere(ctx context.Context) error {
+	err := s.store.View(ctx, tenant.Operator, func(v store.View) error {
+		t, err := v.Tenant()
+		if err != nil {
+			return err
+		}
+		return t.CheckKeptHere()
+	})
+	if err != nil && !problem.Is(err, problem.NotFound) {
+		return err
+	}
+	first, err := s.store.Tenants(ctx, "", 1)
+	if err != nil || len(first) == 0 {
+		return err
+	}
+	if err := first[0].CheckKeptHere(); err != nil {
+		return problem.Wrap(problem.Moved, err, "a move to %s has begun and has not ended: run tallystick move again", first[0].MovedTo)
+	}
+	return nil
+}
+
 // Tenant returns one tenant. Errors: NotFound.
 func (s *Service) Tenant(ctx context.Context, id string) (tenant.Tenant, error) {
 	var t tenant.Tenant

@@ -169,6 +169,9 @@ func (e *Engine) refuseSpace(err error, bound int) error {
 // decideFacts judges a batch in order. Engine.mu is held.
 func (e *Engine) decideFacts(g *group, w *work) {
 	b := w.book
+	if w.err = b.config.tenant.CheckKeptHere(); w.err != nil {
+		return
+	}
 	if w.catalog != b.config.catalog || w.thresholds != b.config.thresholds {
 		if w.err = e.prepareAgain(g, w); w.err != nil {
 			return

@@ -36,9 +36,10 @@ func importBound(rows []ledger.Row) int {
 
 // decideImport takes a section in as it is. Engine.mu is held.
 func (e *Engine) decideImport(g *group, w *work) {
-	b := e.byID[w.tenantID]
-	if b == nil {
-		b = newBook(e.nextNumber, w.tenantID)
+	b, err := e.bookOf(w.tenantID)
+	if err != nil {
+		w.err = err
+		return
 	}
 	in := w.imported
 	if b.section != nil && len(b.section.rows) > 0 {
@@ -48,6 +49,9 @@ func (e *Engine) decideImport(g *group, w *work) {
 	}
 	if in.First != b.seq+1 || len(in.Rows) == 0 {
 		w.err = problem.New(problem.Conflict, "the ledger of %s ends with row %d: a section from %d on does not follow", w.tenantID, b.seq, in.First)
+		return
+	}
+	if w.err = b.config.tenant.CheckKeptHere(); w.err != nil {
 		return
 	}
 	if b.seq == 0 {

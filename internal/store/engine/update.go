@@ -9,6 +9,7 @@ import (
 	"github.com/tallystick/tallystick/internal/core/amount"
 	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/problem"
+	"github.com/tallystick/tallystick/internal/core/tenant"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/store"
 	"github.com/tallystick/tallystick/internal/store/engine/state"
@@ -27,6 +28,9 @@ type tx struct {
 
 // Append implements store.Tx.
 func (x *tx) Append(c ledger.Change) (uint64, error) {
+	if err := x.config.tenant.CheckKeptHere(); err != nil {
+		return 0, err
+	}
 	r := ledger.Row{Seq: x.section.first + uint64(len(x.section.rows)+len(x.rows)), At: x.section.at, Change: &c}
 	s, err := ledger.DecodeState(&r)
 	if err != nil {
@@ -68,9 +72,10 @@ func (x *tx) touch(s ledger.State) {
 
 // decideUpdate runs an Update and takes its rows into the group, or discards them. Engine.mu is held.
 func (e *Engine) decideUpdate(g *group, w *work) {
-	b := e.byID[w.tenantID]
-	if b == nil {
-		b = newBook(e.nextNumber, w.tenantID)
+	b, err := e.bookOf(w.tenantID)
+	if err != nil {
+		w.err = err
+		return
 	}
 	s := g.sectionFor(e, b)
 	x := &tx{section: s, manual: map[usage.CounterID]amount.Amount{}, undone: map[uint64]uint64{}}
@@ -139,6 +144,20 @@ func unreadable(err error) error {
 func (e *Engine) halfDecided(err error) error {
 	e.fail(fmt.Errorf("what was decided could not be applied: %w", err))
 	return e.errFailed()
+}
+
+// bookOf returns a tenant's ledger, a new one for a tenant that is not there yet. A deployment that was moved takes no new tenants.
+// Engine.mu is held.
+func (e *Engine) bookOf(tenantID string) (*book, error) {
+	if b := e.byID[tenantID]; b != nil {
+		return b, nil
+	}
+	if operator := e.byID[tenant.Operator]; operator != nil {
+		if err := operator.config.tenant.CheckKeptHere(); err != nil {
+			return nil, err
+		}
+	}
+	return newBook(e.nextNumber, tenantID), nil
 }
 
 // applyChange makes a change row take effect: when it is decided, and again when it is replayed. Engine.mu is held.

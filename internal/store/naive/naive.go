@@ -104,6 +104,9 @@ func (s *Store) Record(ctx context.Context, b store.Batch) ([]usage.Verdict, err
 	if t == nil {
 		return nil, notFound(b.Tenant)
 	}
+	if err := t.config.tenant.CheckKeptHere(); err != nil {
+		return nil, err
+	}
 	if len(b.Events) > store.MaxBatch {
 		return nil, problem.New(problem.TooLarge, "at most %d events in a batch, this has %d", store.MaxBatch, len(b.Events))
 	}
@@ -131,13 +134,13 @@ func (s *Store) Update(ctx context.Context, id string, fn func(store.Tx) error) 
 	if err := s.ready(ctx); err != nil {
 		return err
 	}
-	t := s.tenants[id]
-	if t == nil {
-		t = newBook()
+	t, err := s.bookOf(id)
+	if err != nil {
+		return err
 	}
 	before, from, head := t.config.clone(), len(t.rows), t.head
 	now := t.tick(s.now())
-	err := store.RunUpdate(fn, &tx{view{t, now}})
+	err = store.RunUpdate(fn, &tx{view{t, now}})
 	if err == nil && t.config.tenant == nil {
 		err = notFound(id)
 	}
@@ -151,6 +154,19 @@ func (s *Store) Update(ctx context.Context, id string, fn func(store.Tx) error) 
 	return nil
 }
 
+// bookOf returns a tenant's ledger, a new one for a tenant that is not there yet. A deployment that was moved takes no new tenants.
+func (s *Store) bookOf(id string) (*book, error) {
+	if t := s.tenants[id]; t != nil {
+		return t, nil
+	}
+	if operator := s.tenants[tenant.Operator]; operator != nil {
+		if err := operator.config.tenant.CheckKeptHere(); err != nil {
+			return nil, err
+		}
+	}
+	return newBook(), nil
+}
+
 // Import implements store.Store.
 func (s *Store) Import(ctx context.Context, id string, sec ledger.Section) error {
 	s.mu.Lock()
@@ -158,12 +174,15 @@ func (s *Store) Import(ctx context.Context, id string, sec ledger.Section) error
 	if err := s.ready(ctx); err != nil {
 		return err
 	}
-	t := s.tenants[id]
-	if t == nil {
-		t = newBook()
+	t, err := s.bookOf(id)
+	if err != nil {
+		return err
 	}
 	if sec.First != t.head.Seq+1 || len(sec.Rows) == 0 {
 		return problem.New(problem.Conflict, "the ledger of %s ends with row %d: a section from %d on does not follow", id, t.head.Seq, sec.First)
+	}
+	if err := t.config.tenant.CheckKeptHere(); err != nil {
+		return err
 	}
 	from := len(t.rows)
 	for _, r := range sec.Rows {

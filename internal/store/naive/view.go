@@ -234,6 +234,9 @@ func (v view) Period(m calendar.Month) (usage.Period, error) {
 type tx struct{ view }
 
 func (x *tx) Append(c ledger.Change) (uint64, error) {
+	if err := x.t.config.tenant.CheckKeptHere(); err != nil {
+		return 0, err
+	}
 	r := ledger.Row{At: x.now, Change: &c}
 	if _, err := ledger.DecodeState(&r); err != nil {
 		return 0, err

@@ -14,6 +14,9 @@ func (s *Store) Import(ctx context.Context, tenantID string, in ledger.Section) 
 		if in.First != h.Seq+1 || len(in.Rows) == 0 {
 			return problem.New(problem.Conflict, "the ledger of %s ends with row %d: a section from %d on does not follow", tenantID, h.Seq, in.First)
 		}
+		if err := cfg.tenant.CheckKeptHere(); err != nil {
+			return err
+		}
 		h.now = in.At
 		past := newHistory(ctx, c, tenantID, cfg, &l.book, h, len(in.Rows))
 		if err := past.foresee(in.Rows); err != nil {

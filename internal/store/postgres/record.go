@@ -96,6 +96,9 @@ func (l *lane) tryGroup(ctx context.Context, group []*work) error {
 	if err != nil {
 		return err
 	}
+	if err := past.config.tenant.CheckKeptHere(); err != nil {
+		return err
+	}
 	for _, w := range group {
 		if w.config.version != h.version {
 			w.prepare(past.config)

@@ -8,6 +8,7 @@ import (
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/problem"
+	"github.com/tallystick/tallystick/internal/core/tenant"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/store"
 )
@@ -24,6 +25,9 @@ type tx struct {
 
 // Append implements store.Tx.
 func (x *tx) Append(c ledger.Change) (uint64, error) {
+	if err := x.config.tenant.CheckKeptHere(); err != nil {
+		return 0, err
+	}
 	c.State = bytes.Clone(c.State)
 	r := ledger.Row{Seq: x.head.Seq + 1, At: x.now, Change: &c}
 	s, err := ledger.DecodeState(&r)
@@ -130,6 +134,9 @@ func (s *Store) tryWriting(ctx context.Context, l *lane, fn func(ctx context.Con
 		return err
 	}
 	if !h.exists {
+		if err := s.mayGrow(ctx, c, l.tenantID); err != nil {
+			return err
+		}
 		r := c.round(ctx)
 		r.send(makeHead, nil, id, h.Chain[:], timeParam(calendar.MinMicros))
 		r.send(lockHead, s.headFrom(&h), id)
@@ -148,6 +155,31 @@ func (s *Store) tryWriting(ctx context.Context, l *lane, fn func(ctx context.Con
 	}
 	l.book.at(h.Seq)
 	return fn(ctx, l, c, &h, cfg)
+}
+
+// mayGrow refuses new tenants of a deployment that was moved. It holds the operator's head until the transaction ends: whoever marks
+// the deployment as moved waits for tenants that are being made, and finds them. Errors: Moved.
+func (s *Store) mayGrow(ctx context.Context, c *session, tenantID string) error {
+	if tenantID == tenant.Operator {
+		return nil
+	}
+	var operator head
+	r := c.round(ctx)
+	r.send(enter, nil, []byte(roleServe), []byte(tenant.Operator), []byte(writerIdle))
+	r.send(lockHead, s.headFrom(&operator), []byte(tenant.Operator))
+	if err := r.do(); err != nil {
+		return err
+	}
+	if operator.exists {
+		cfg, err := c.loadConfig(ctx, tenant.Operator, operator.version)
+		if err != nil {
+			return err
+		}
+		if err := cfg.tenant.CheckKeptHere(); err != nil {
+			return err
+		}
+	}
+	return c.ask(ctx, enter, nil, []byte(roleServe), []byte(tenantID), []byte(writerIdle))
 }
 
 // change adds a change row and lets it take effect.
