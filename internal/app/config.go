@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+	"go.yaml.in/yaml/v3"
 )
 
 func newConfigCommand() *cobra.Command {
@@ -20,16 +21,26 @@ func newConfigCommand() *cobra.Command {
 }
 
 func newConfigExampleCommand() *cobra.Command {
-	return &cobra.Command{
+	var asJSON bool
+	c := &cobra.Command{
 		Use:     "example",
 		Short:   "Print every setting with its default and what it is for",
 		Example: `  tallystick config example > tallystick.yaml`,
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			_, err := c.OutOrStdout().Write(exampleSettings)
-			return err
+			if !asJSON {
+				_, err := c.OutOrStdout().Write(exampleSettings)
+				return err
+			}
+			var settings map[string]any
+			if err := yaml.Unmarshal(exampleSettings, &settings); err != nil {
+				return fmt.Errorf("read the example: %w", err)
+			}
+			return printJSON(c.OutOrStdout(), settings)
 		},
 	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print the settings as JSON, which a file of settings may be too")
+	return c
 }
 
 func newConfigCheckCommand() *cobra.Command {

@@ -174,6 +174,7 @@ func openEnd(ctx context.Context, name string, fatal func(error)) (store.Store, 
 
 func newMigrateCommand() *cobra.Command {
 	var url string
+	var asJSON bool
 	c := &cobra.Command{
 		Use:   "migrate",
 		Short: "Bring the schema of a database up to date",
@@ -188,10 +189,17 @@ settings say postgres.skip_migrations. Nodes that start at once wait for one ano
 			if err := postgres.Migrate(c.Context(), url); err != nil {
 				return fmt.Errorf("migrate: %w", err)
 			}
+			if asJSON {
+				return printJSON(c.OutOrStdout(), struct {
+					OK    bool   `json:"ok"`
+					Store string `json:"store"`
+				}{true, postgres.Address(url)})
+			}
 			fmt.Fprintln(c.OutOrStdout(), "ok: the schema is up to date")
 			return nil
 		},
 	}
 	c.Flags().StringVar(&url, "store", "", "the database, postgres://…")
+	c.Flags().BoolVar(&asJSON, "json", false, "print the result as JSON")
 	return c
 }

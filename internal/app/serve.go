@@ -15,6 +15,7 @@ import (
 
 func newServeCommand() *cobra.Command {
 	var file string
+	var asJSON bool
 	flags := defaultSettings()
 	c := &cobra.Command{
 		Use:   "serve",
@@ -30,7 +31,10 @@ once, unless TALLYSTICK_ROOT_KEY sets one. SIGTERM and SIGINT drain and stop.`,
 			if err != nil {
 				return &usageError{err}
 			}
-			return serve(c, settings)
+			if asJSON {
+				settings.Log.Format = "json"
+			}
+			return serve(c, settings, asJSON)
 		},
 	}
 	f := c.Flags()
@@ -41,6 +45,7 @@ once, unless TALLYSTICK_ROOT_KEY sets one. SIGTERM and SIGINT drain and stop.`,
 	f.StringVar(&flags.MetricsListen, "metrics-listen", flags.MetricsListen, "an address of its own for /metrics, without a key")
 	f.StringVar(&flags.Log.Format, "log-format", flags.Log.Format, "text or json")
 	f.StringVar(&flags.Log.Level, "log-level", flags.Log.Level, "debug (with every request), info, warn or error")
+	f.BoolVar(&asJSON, "json", false, "print the address, and the operator's key when it was made, as a line of JSON; log as JSON too")
 	return c
 }
 
@@ -76,7 +81,7 @@ func newLogger(w io.Writer, l LogSettings) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, o))
 }
 
-func serve(c *cobra.Command, settings Settings) error {
+func serve(c *cobra.Command, settings Settings, asJSON bool) error {
 	heap.Tune()
 	log := newLogger(c.ErrOrStderr(), settings.Log)
 	s, err := Start(c.Context(), ServerOptions{Settings: settings, Logger: log})
@@ -89,8 +94,8 @@ func serve(c *cobra.Command, settings Settings) error {
 	if key := settings.RootKey; key != "" && len(key) < safeRootKey {
 		log.Warn("the operator's key is short enough to be guessed: choose a longer one", "variable", rootKeyVariable, "characters", len(key))
 	}
-	if key := s.OperatorKey(); key != "" {
-		tellKey(c.OutOrStdout(), s.URL(), key)
+	if err := announce(c.OutOrStdout(), s, asJSON); err != nil {
+		return errors.Join(err, s.Shutdown()) // a key that nobody saw is lost: the operator must know
 	}
 	log.Info("listening", "address", s.Addr(), "metrics", s.MetricsAddr(), "version", thisBuild().Version)
 	failed := s.Wait(c.Context())
@@ -100,9 +105,24 @@ func serve(c *cobra.Command, settings Settings) error {
 	return failed
 }
 
-// tellKey is the one time that the key is seen.
-func tellKey(out io.Writer, url, key string) {
-	fmt.Fprintf(out, `The operator's key was made. It is shown this once and kept only as a hash: store it safely.
+// announce prints the operator's key if this start made it, which is the one time that it is seen.
+func announce(out io.Writer, s *Server, asJSON bool) error {
+	if asJSON {
+		return printJSON(out, struct {
+			URL         string `json:"url"`
+			Metrics     string `json:"metrics,omitempty"`
+			OperatorKey string `json:"operator_key,omitempty"`
+			Version     string `json:"version"`
+		}{s.URL(), s.MetricsAddr(), s.OperatorKey(), thisBuild().Version})
+	}
+	if key := s.OperatorKey(); key != "" {
+		return showKey(out, s.URL(), key)
+	}
+	return nil
+}
+
+func showKey(out io.Writer, url, key string) error {
+	_, err := fmt.Fprintf(out, `The operator's key was made. It is shown this once and kept only as a hash: store it safely.
 
     %s
 
@@ -112,4 +132,5 @@ Make a first tenant with it:
       -H 'Authorization: Bearer %s' -d '{"id":"acme","name":"Acme"}'
 
 `, key, url, key)
+	return err
 }

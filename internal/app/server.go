@@ -137,11 +137,7 @@ func (s *Server) open(ctx context.Context, fatal func(error)) error {
 	if err != nil {
 		return fmt.Errorf("make the operator's ledger and key: %w", err)
 	}
-	if err := keys.KeptHere(ctx); problem.Is(err, problem.Moved) {
-		s.log.Warn("this store takes no more writes; it is served to be read", "reason", err)
-	} else if err != nil {
-		return fmt.Errorf("read whether the ledgers were moved: %w", err)
-	}
+	s.warnIfMoved(kept, keys)
 	shown := promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelWarn)})
 	h := s.settings.HTTP
 	s.billing = billing.New(joined)
@@ -162,6 +158,17 @@ func (s *Server) open(ctx context.Context, fatal func(error)) error {
 		})
 	}
 	return nil
+}
+
+// warnIfMoved says at the start that writes will be refused. It ends no start: a key that was just made must still be shown.
+func (s *Server) warnIfMoved(ctx context.Context, keys *registry.Service) {
+	err := keys.KeptHere(ctx)
+	switch {
+	case problem.Is(err, problem.Moved):
+		s.log.Warn("this store takes no more writes; it is served to be read", "reason", err)
+	case err != nil:
+		s.log.Warn("whether the ledgers were moved could not be read", "error", err)
+	}
 }
 
 // replayed logs a long replay now and then: a start that says nothing looks like one that hangs.
