@@ -8,18 +8,20 @@ type Step uint8
 // The steps. StepNone leaves the range whole.
 const (
 	StepNone Step = iota
+	StepMinute
 	StepHour
 	StepDay
+	StepWeek
 	StepMonth
 )
 
-var stepNames = [...]string{StepNone: "", StepHour: "hour", StepDay: "day", StepMonth: "month"}
+var stepNames = [...]string{StepNone: "", StepMinute: "minute", StepHour: "hour", StepDay: "day", StepWeek: "week", StepMonth: "month"}
 
 func (s Step) String() string { return stepNames[s] }
 
-// ParseStep reads hour, day or month.
+// ParseStep reads minute, hour, day, week or month.
 func ParseStep(name string) (Step, bool) {
-	for s := StepHour; s <= StepMonth; s++ {
+	for s := StepMinute; s <= StepMonth; s++ {
 		if stepNames[s] == name {
 			return s, true
 		}
@@ -30,9 +32,10 @@ func ParseStep(name string) (Step, bool) {
 // Cut returns where the windows of [from, to) begin, and to itself at the end: window i is [cuts[i], cuts[i+1]). The first and the
 // last are cut short where the range is not aligned. It reports false when there would be more than limit windows.
 //
-// Days and months begin when the zone's calendar first shows them: one that a change of offset skips is no window, one that it
-// lengthens or shortens is one window. An hour is an hour of the zone's clock under one offset, so that the hour which the
-// clock repeats in autumn is two windows, and a change of half an hour leaves one window of 30 minutes.
+// Days, weeks and months begin when the zone's calendar first shows them: one that a change of offset skips is no window, one that it
+// lengthens or shortens is one window. A week begins on Monday, as ISO 8601 has it. An hour is an hour of the zone's clock under one
+// offset, so that the hour which the clock repeats in autumn is two windows, and a change of half an hour leaves one window of 30
+// minutes. Minutes are cut likewise.
 func Cut(from, to Micros, step Step, zone *time.Location, limit int) (cuts []Micros, fits bool) {
 	next := nextCut(from, step, zone)
 	for at := from; at < to; at = next(at) {
@@ -47,25 +50,37 @@ func Cut(from, to Micros, step Step, zone *time.Location, limit int) (cuts []Mic
 // nextCut returns a function that finds the first cut after a moment; it is called with moments that do not decrease.
 func nextCut(from Micros, step Step, zone *time.Location) func(Micros) Micros {
 	switch step {
+	case StepNone:
+		return func(Micros) Micros { return MaxMicros + 1 }
+	case StepMinute:
+		s := stretch{unit: microsPerMinute}
+		return func(at Micros) Micros { return s.next(at, zone) }
 	case StepHour:
-		var s stretch
-		return func(at Micros) Micros { return s.nextHour(at, zone) }
-	case StepDay, StepMonth:
-		year, month, day := from.Time().In(zone).Date()
-		return func(at Micros) Micros {
-			for {
-				if step == StepDay {
-					day++
-				} else {
-					month, day = month+1, 1
-				}
-				if begins := firstShown(time.Date(year, month, day, 0, 0, 0, 0, time.UTC), zone); begins > at {
-					return begins
-				}
+		s := stretch{unit: microsPerHour}
+		return func(at Micros) Micros { return s.next(at, zone) }
+	}
+	year, month, day := from.Time().In(zone).Date()
+	date := time.Date(year, month, day, 0, 0, 0, 0, time.UTC)
+	return func(at Micros) Micros {
+		for {
+			date = nextDate(date, step)
+			if begins := firstShown(date, zone); begins > at {
+				return begins
 			}
 		}
 	}
-	return func(Micros) Micros { return MaxMicros + 1 }
+}
+
+// nextDate is the first date after the given one on which a day, a week or a month begins.
+func nextDate(date time.Time, step Step) time.Time {
+	switch step {
+	case StepWeek:
+		sinceMonday := (int(date.Weekday()) + 6) % 7
+		return date.AddDate(0, 0, 7-sinceMonday)
+	case StepMonth:
+		return time.Date(date.Year(), date.Month()+1, 1, 0, 0, 0, 0, time.UTC)
+	}
+	return date.AddDate(0, 0, 1)
 }
 
 // widest is more than any zone is ahead of UTC or behind it.
@@ -87,16 +102,20 @@ func firstShown(wall time.Time, zone *time.Location) Micros {
 	}
 }
 
-const microsPerHour = Micros(time.Hour / time.Microsecond)
+const (
+	microsPerMinute = Micros(time.Minute / time.Microsecond)
+	microsPerHour   = Micros(time.Hour / time.Microsecond)
+)
 
-// stretch is a time in which a zone's offset does not change.
+// stretch is a time in which a zone's offset does not change, cut by a unit of its clock.
 type stretch struct {
+	unit   Micros
 	offset Micros
 	end    Micros // the first moment after it
 }
 
-// nextHour is the next full hour of the zone's clock, or the next change of its offset.
-func (s *stretch) nextHour(at Micros, zone *time.Location) Micros {
+// next is when the next unit of the zone's clock begins, or when its offset changes.
+func (s *stretch) next(at Micros, zone *time.Location) Micros {
 	for at >= s.end {
 		t := at.Time().In(zone)
 		_, seconds := t.Zone()
@@ -111,6 +130,6 @@ func (s *stretch) nextHour(at Micros, zone *time.Location) Micros {
 		}
 	}
 	// A clock that is behind UTC shows times before 1970: hence the day's worth of hours that keeps the remainder positive.
-	next := at + microsPerHour - (at+s.offset+24*microsPerHour)%microsPerHour
+	next := at + s.unit - (at+s.offset+24*microsPerHour)%s.unit
 	return min(next, s.end)
 }

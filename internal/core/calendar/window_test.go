@@ -44,6 +44,11 @@ func TestCutAtChangesOfOffset(t *testing.T) {
 		{"a day that is left out", "Pacific/Apia", "2011-12-29T00:00:00-10:00", "2012-01-01T00:00:00+14:00", "day", "00:00-10 00:00+14 00:00+14"},
 		{"a day that is over, begun again for an hour", "America/St_Johns", "2010-11-06T00:00:00-02:30", "2010-11-08T00:00:00-03:30", "day", "00:00-0230 00:00-0230 00:00-0330"},
 		{"months around a change", "Europe/Berlin", "2026-10-01T00:00:00+02:00", "2026-12-15T00:00:00+01:00", "month", "00:00+02 00:00+01 00:00+01 00:00+01"},
+		{"minutes over a change", "Europe/Berlin", "2026-03-29T01:58:30+01:00", "2026-03-29T03:01:10+02:00", "minute", "01:58+01 01:59+01 03:00+02 03:01+02 03:01+02"},
+		{"minutes of an offset of seconds", "Africa/Monrovia", "1971-01-01T00:00:00Z", "1971-01-01T00:02:00Z", "minute", "23:15-004430 23:16-004430 23:17-004430 23:17-004430"},
+		{"weeks over a change", "Europe/Berlin", "2026-03-23T00:00:00+01:00", "2026-04-06T00:00:00+02:00", "week", "00:00+01 00:00+02 00:00+02"},
+		{"weeks that are not aligned", "America/New_York", "2026-10-28T12:00:00-04:00", "2026-11-10T12:00:00-05:00", "week", "12:00-04 00:00-05 00:00-05 12:00-05"},
+		{"a week that ends with a day without a midnight", "America/Sao_Paulo", "2018-11-01T00:00:00-03:00", "2018-11-06T00:00:00-02:00", "week", "00:00-03 00:00-02 00:00-02"},
 		{"the clock of 1970 behind UTC", "America/New_York", "1970-01-01T00:00:00Z", "1970-01-01T02:30:00Z", "hour", "19:00-05 20:00-05 21:00-05 21:30-05"},
 		{"an offset of seconds", "Africa/Monrovia", "1971-01-01T00:00:00Z", "1971-01-01T01:00:00Z", "hour", "23:15-004430 00:00-004430 00:15-004430"},
 	} {
@@ -67,17 +72,18 @@ func TestCutAtChangesOfOffset(t *testing.T) {
 	}
 }
 
-// Whatever the zone and the range: the cuts rise from one end to the other, no hour is longer than an hour or shows two clock hours,
-// and every cut of a month is one of a day, and every cut of a day one of an hour.
+// Whatever the zone and the range: the cuts rise from one end to the other, no hour or minute is longer than one or shows two of the
+// clock, every week begins on the first day of its ISO week that there is, and every cut of a week or month is one of a day, every cut
+// of a day one of an hour, and every cut of an hour one of a minute.
 func TestCutsNest(t *testing.T) {
 	zones := []string{"UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kolkata", "Africa/Cairo", "America/Havana", "Pacific/Apia", "America/St_Johns", "Africa/Monrovia", "Pacific/Kiritimati", "Etc/GMT+12"}
 	rapid.Check(t, func(t *rapid.T) {
 		z := zone(t, rapid.SampledFrom(zones).Draw(t, "zone"))
 		from := Micros(rapid.Int64Range(0, int64(moment20(2040))).Draw(t, "from"))
-		to := from + Micros(rapid.Int64Range(1, int64(100*24*microsPerHour)).Draw(t, "long"))
+		to := from + Micros(rapid.Int64Range(1, int64(70*24*microsPerHour)).Draw(t, "long"))
 		steps := map[Step]map[Micros]bool{}
-		for _, step := range []Step{StepNone, StepMonth, StepDay, StepHour} {
-			cuts, fits := Cut(from, to, step, z, 10_000)
+		for step := StepNone; step <= StepMonth; step++ {
+			cuts, fits := Cut(from, to, step, z, 120_000)
 			if !fits || cuts[0] != from || cuts[len(cuts)-1] != to {
 				t.Fatalf("%s: %v", step, cuts)
 			}
@@ -94,9 +100,20 @@ func TestCutsNest(t *testing.T) {
 				if step == StepHour && (at-cuts[i-1] > microsPerHour || first.Format("2006-01-02T15-07:00:00") != last.Format("2006-01-02T15-07:00:00")) {
 					t.Fatalf("one hour is %s to %s", first, last)
 				}
+				if step == StepMinute && (at-cuts[i-1] > microsPerMinute || first.Minute() != last.Minute()) {
+					t.Fatalf("one minute is %s to %s", first, last)
+				}
+				if step == StepWeek && i < len(cuts)-1 && !beginsWeek(at, z) {
+					t.Fatalf("a week begins at %s", at.Time().In(z))
+				}
 			}
 		}
-		for _, nested := range [][2]Step{{StepNone, StepMonth}, {StepMonth, StepDay}, {StepDay, StepHour}} {
+		for at := range steps[StepDay] {
+			if at > from && at < to && beginsWeek(at, z) && !steps[StepWeek][at] {
+				t.Fatalf("no week begins at %s", at.Time().In(z))
+			}
+		}
+		for _, nested := range [][2]Step{{StepNone, StepMonth}, {StepMonth, StepDay}, {StepWeek, StepDay}, {StepDay, StepHour}, {StepHour, StepMinute}} {
 			for at := range steps[nested[0]] {
 				if !steps[nested[1]][at] {
 					t.Fatalf("%s cuts at %s, %s does not", nested[0], at.Time().In(z), nested[1])
@@ -104,6 +121,17 @@ func TestCutsNest(t *testing.T) {
 			}
 		}
 	})
+}
+
+// beginsWeek reports whether no moment of the three days before is shown in the ISO week of at, or a later one.
+func beginsWeek(at Micros, z *time.Location) bool {
+	year, week := at.Time().In(z).ISOWeek()
+	for before := at - 1; before > at-3*24*microsPerHour && before >= 0; before -= microsPerHour {
+		if y, w := before.Time().In(z).ISOWeek(); y > year || y == year && w >= week {
+			return false
+		}
+	}
+	return true
 }
 
 func moment20(year int) Micros { return FromTime(time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC)) }
@@ -131,12 +159,12 @@ func TestCutIsBounded(t *testing.T) {
 }
 
 func TestParseStep(t *testing.T) {
-	for _, s := range []Step{StepHour, StepDay, StepMonth} {
+	for s := StepMinute; s <= StepMonth; s++ {
 		if got, ok := ParseStep(s.String()); !ok || got != s {
 			t.Errorf("%s is read as %s", s, got)
 		}
 	}
-	for _, bad := range []string{"", "week", "Hour", "minute"} {
+	for _, bad := range []string{"", "weeks", "Hour", "second"} {
 		if _, ok := ParseStep(bad); ok {
 			t.Errorf("%q is a step", bad)
 		}

@@ -198,12 +198,16 @@ var byCustomer = []usage.Dimension{{Of: usage.ByCustomer}}
 func queries(slug string) []windows.Query {
 	from, to := lifeFrom, lifeTo
 	everything := windows.Query{Meter: slug, From: &from, To: &to, Zone: time.UTC}
-	months, days, hours := everything, everything, everything
+	months, weeks, days, hours, minutes := everything, everything, everything, everything, everything
 	months.Step, months.GroupBy = calendar.StepMonth, byCustomer
 	days.Step, days.Zone = calendar.StepDay, berlin()
 	days.GroupBy = []usage.Dimension{{Of: usage.ByProperty, Name: "u"}, {Of: usage.ByResource}}
 	hours.Step, hours.Zone, hours.Customer = calendar.StepHour, berlin(), "c"
-	return []windows.Query{everything, months, days, hours}
+	weeks.Step, weeks.Zone, weeks.GroupBy = calendar.StepWeek, berlin(), byCustomer
+	begin, end := storetest.Ago(3*time.Hour), storetest.Ago(-3*time.Hour)
+	minutes.Step, minutes.Zone, minutes.From, minutes.To = calendar.StepMinute, berlin(), &begin, &end
+	minutes.GroupBy = []usage.Dimension{{Of: usage.ByResource}}
+	return []windows.Query{everything, months, weeks, days, hours, minutes}
 }
 
 func report(t storetest.TB, s store.Store, id string, q windows.Query) string {
@@ -265,12 +269,15 @@ func agree(t storetest.TB, oracle, subject store.Store, id string) {
 			if err != nil {
 				t.Fatalf("usage of %s: %v", m.Slug, err)
 			}
+			var items []usage.Window
 			for w := range r.Windows {
 				got[labeled(w.From, w.Group, q)] = w.Value
+				items = append(items, w)
 			}
 			if !maps.Equal(got, want) {
 				t.Fatalf("%s of %s by %q:\n got %v\nwant %v", m.Slug, id, q.Step, got, want)
 			}
+			agreeFilled(t, subject, id, q, items)
 		}
 	}
 }
@@ -286,7 +293,7 @@ func plainly(rows []ledger.Row, m *meter.Meter, q windows.Query) map[string]amou
 	groups := map[string][]fact{}
 	for _, r := range rows {
 		e := r.Event
-		if e == nil || e.IsCorrection() || q.Customer != "" && e.Customer != q.Customer {
+		if e == nil || e.IsCorrection() || q.Customer != "" && e.Customer != q.Customer || e.Time < *q.From || e.Time >= *q.To {
 			continue
 		}
 		for _, o := range e.Outcomes {
@@ -363,8 +370,12 @@ func labelOf(e *usage.Row, d usage.Dimension) usage.Label {
 // labeled names a window of a group by what the zone's clock shows in it.
 func labeled(at calendar.Micros, group []usage.Label, q windows.Query) string {
 	out := at.Time().In(q.Zone).Format(map[calendar.Step]string{
-		calendar.StepNone: "", calendar.StepHour: "2006-01-02T15-07:00 ", calendar.StepDay: "2006-01-02 ", calendar.StepMonth: "2006-01",
+		calendar.StepNone: "", calendar.StepMinute: "2006-01-02T15:04-07:00 ", calendar.StepHour: "2006-01-02T15-07:00 ", calendar.StepDay: "2006-01-02 ",
+		calendar.StepWeek: "", calendar.StepMonth: "2006-01",
 	}[q.Step])
+	if q.Step == calendar.StepWeek {
+		out = fmt.Sprintln(at.Time().In(q.Zone).ISOWeek())
+	}
 	for i, l := range group {
 		if q.GroupBy[i].Of == usage.ByCustomer {
 			out += l.Text

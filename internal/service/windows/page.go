@@ -19,9 +19,13 @@ func (f *fold) page(from *Place, limit int) (items []usage.Window, next *Place, 
 			return nil, nil, problem.At("cursor", "does not lead to a window of this range")
 		}
 	}
+	groups, err := f.toFill()
+	if err != nil {
+		return nil, nil, err
+	}
 	for n := 1; first < len(f.cuts)-1; {
 		to := min(first+n, len(f.cuts)-1)
-		w, err := f.windows(f.cuts[first : to+1])
+		w, err := f.windows(f.cuts[first:to+1], f.meter.Aggregation)
 		if errors.Is(err, usage.ErrTooMany) && n > 1 {
 			n = 1
 			continue
@@ -29,7 +33,11 @@ func (f *fold) page(from *Place, limit int) (items []usage.Window, next *Place, 
 		if err != nil {
 			return nil, nil, err
 		}
-		for x := range w.All() {
+		all := w.All()
+		if f.query.Fill {
+			all = w.Filled(groups)
+		}
+		for x := range all {
 			if skip > 0 {
 				skip--
 				continue

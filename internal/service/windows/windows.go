@@ -58,13 +58,16 @@ type Query struct {
 	GroupBy  []usage.Dimension
 	Where    []usage.Condition
 	AsOf     past.Point
+	// Fill asks for the windows too in which nothing counts, of every group that has any usage in the range; without groups, of the total.
+	Fill bool
 }
 
 // Report is an answer.
 type Report struct {
-	Seq     uint64 // the last row that it takes into account
-	Windows iter.Seq[usage.Window]
-	Next    *Place // where the next page begins; nil at the end
+	Seq         uint64 // the last row that it takes into account
+	Aggregation meter.Aggregation
+	Windows     iter.Seq[usage.Window]
+	Next        *Place // where the next page begins; nil at the end
 }
 
 // Place is where a page begins: in a window, after some groups of it. All pages show the ledger at one row.
@@ -82,11 +85,11 @@ func (s *Service) Usage(ctx context.Context, tenantID string, q Query) (Report, 
 		if err != nil {
 			return err
 		}
-		w, err := f.windows(f.cuts)
+		all, err := f.whole()
 		if err != nil {
-			return told(err)
+			return q.tooMuch(err)
 		}
-		out = Report{Seq: f.seq, Windows: w.All()}
+		out = Report{Seq: f.seq, Aggregation: f.meter.Aggregation, Windows: all}
 		return nil
 	})
 	if err != nil {
@@ -106,9 +109,9 @@ func (s *Service) Page(ctx context.Context, tenantID string, q Query, from *Plac
 		}
 		items, next, err := f.page(from, limit)
 		if err != nil {
-			return told(err)
+			return q.tooMuch(err)
 		}
-		out = Report{Seq: f.seq, Windows: slices.Values(items), Next: next}
+		out = Report{Seq: f.seq, Aggregation: f.meter.Aggregation, Windows: slices.Values(items), Next: next}
 		return nil
 	})
 	if err != nil {
@@ -117,12 +120,19 @@ func (s *Service) Page(ctx context.Context, tenantID string, q Query, from *Plac
 	return out, nil
 }
 
-// told says to the caller what can be done about a report that is too large.
-func told(err error) error {
-	if errors.Is(err, usage.ErrTooMany) {
-		return problem.Wrap(problem.Invalid, err, "%s: shorten the range, take larger windows, filter more, or group by less", err)
+// tooMuch says what can be done about a report that is too large, at the parameter that makes it so.
+func (q *Query) tooMuch(err error) error {
+	if !errors.Is(err, usage.ErrTooMany) {
+		return err
 	}
-	return err
+	path := "from"
+	switch {
+	case len(q.GroupBy) > 0:
+		path = "group_by"
+	case q.Step != calendar.StepNone:
+		path = "window"
+	}
+	return problem.At(path, "%v: shorten the range, take larger windows, filter more, or group by less", err)
 }
 
 func (s *Service) view(ctx context.Context, tenantID string, fn func(v store.View) error) error {
@@ -219,10 +229,26 @@ func (q *Query) bounds(now calendar.Micros) (from, to calendar.Micros) {
 	return from, to
 }
 
+// whole folds all windows.
+func (f *fold) whole() (iter.Seq[usage.Window], error) {
+	w, err := f.windows(f.cuts, f.meter.Aggregation)
+	if err != nil {
+		return nil, err
+	}
+	if !f.query.Fill {
+		return w.All(), nil
+	}
+	groups := f.filled(w)
+	if err := f.fits(groups); err != nil {
+		return nil, err
+	}
+	return w.Filled(groups), nil
+}
+
 // windows folds the usage of some windows.
-func (f *fold) windows(cuts []calendar.Micros) (*usage.Windows, error) {
+func (f *fold) windows(cuts []calendar.Micros, a meter.Aggregation) (*usage.Windows, error) {
 	w := usage.NewWindows(usage.Grid{
-		Cuts: cuts, Aggregation: f.meter.Aggregation, GroupBy: f.query.GroupBy, Where: f.query.Where,
+		Cuts: cuts, Aggregation: a, GroupBy: f.query.GroupBy, Where: f.query.Where,
 		MaxCells: f.cells, MaxMembers: MaxMembers, MaxCorrected: maxCorrected,
 	})
 	q := store.SliceQuery{Meter: f.meter.Number, Customer: f.query.Customer, From: cuts[0], To: cuts[len(cuts)-1], UpTo: f.seq}
