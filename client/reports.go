@@ -17,8 +17,10 @@ type UsageQuery struct {
 	Properties map[string]string
 	// From and To bound the events' times, half open; a zero takes the server's default.
 	From, To time.Time
-	// Window is "hour", "day" or "month"; empty is one window over the whole range.
+	// Window is "minute", "hour", "day", "week" (from Monday) or "month"; empty is one window over the whole range.
 	Window string
+	// Fill asks for the windows too in which nothing counts, of each group that has usage in the range; without GroupBy, of the total.
+	Fill bool
 	// GroupBy names "customer", "resource" and "properties.<name>".
 	GroupBy []string
 	// Timezone is an IANA name such as "Europe/Berlin". Default UTC.
@@ -39,13 +41,17 @@ func (u UsageQuery) query() url.Values {
 	setTime(q, "from", u.From)
 	setTime(q, "to", u.To)
 	setNonEmpty(q, "window", u.Window)
+	if u.Fill {
+		q.Set("fill", "zero")
+	}
 	setNonEmpty(q, "group_by", strings.Join(u.GroupBy, ","))
 	setNonEmpty(q, "timezone", u.Timezone)
 	setNonEmpty(q, "as_of", u.AsOf)
 	return q
 }
 
-// UsageWindow is the usage of one group in one window.
+// UsageWindow is the usage of one group in one window. Value is empty where there is none: the minimum, maximum, average or last value
+// of a filled window in which nothing counts.
 type UsageWindow struct {
 	From  time.Time      `json:"from"`
 	To    time.Time      `json:"to"`

@@ -39,6 +39,11 @@ func TestTheClientReadsReports(t *testing.T) {
 	if err != nil || len(usage.Items) != 1 || usage.Items[0].Value != "12" || usage.Items[0].Group["customer"] != "ann" {
 		t.Errorf("usage %+v, %v", usage, err)
 	}
+	hour := at.Truncate(time.Hour)
+	filled, err := acme.Usage(ctx, client.UsageQuery{Meter: "calls", From: hour.Add(-2 * time.Hour), To: hour.Add(time.Hour), Window: "hour", Fill: true})
+	if err != nil || len(filled.Items) != 3 || filled.Items[0].Value != "0" || filled.Items[2].Value != "12" {
+		t.Errorf("filled usage %+v, %v", filled, err)
+	}
 	quotas, err := acme.Quotas(ctx, client.CounterFilter{Meter: "calls", Customer: "ann"})
 	if err != nil || len(quotas.Items) != 1 || quotas.Items[0].Used != "12" || quotas.Items[0].State != "over" {
 		t.Errorf("quotas %+v, %v", quotas, err)

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -63,8 +62,8 @@ command again. An embedded store must not be served meanwhile; a database may be
 	c.Flags().StringVar(&o.Filter.Tenant, "tenant", "", "only this tenant's rows; default: everybody's")
 	c.Flags().StringVar(&o.Filter.Meter, "meter", "", "only events that fed this meter")
 	c.Flags().StringVar(&o.Filter.Customer, "customer", "", "only this customer's events")
-	c.Flags().StringVar(&since, "from", "", "only what happened at or after this `TIME`, RFC 3339")
-	c.Flags().StringVar(&until, "to", "", "only what happened before this `TIME`, RFC 3339")
+	c.Flags().StringVar(&since, "from", "", "only what happened at or after this `TIME`, RFC 3339 or a date")
+	c.Flags().StringVar(&until, "to", "", "only what happened before this `TIME`, RFC 3339 or a date")
 	c.Flags().IntVar(&o.PartRows, "part-rows", 1_000_000, "rows of a part")
 	c.Flags().BoolVar(&asJSON, "json", false, "print the result as JSON, without progress")
 	return c
@@ -93,11 +92,10 @@ func momentFlag(name, text string) (*calendar.Micros, error) {
 	if text == "" {
 		return nil, nil
 	}
-	t, err := time.Parse(time.RFC3339Nano, text)
-	if err != nil {
-		return nil, wrongUse("--%s: %q is not a time like 2026-11-15T00:00:00Z", name, text)
+	m, ok := calendar.ParseMoment(text)
+	if !ok {
+		return nil, wrongUse("--%s: %q is neither a time like 2026-11-15T02:10:00Z nor a date like 2026-11-15, which is midnight in UTC", name, text)
 	}
-	m := calendar.FromTime(t)
 	return &m, nil
 }
 

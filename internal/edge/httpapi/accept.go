@@ -2,14 +2,52 @@ package httpapi
 
 import (
 	"mime"
+	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/tallystick/tallystick/internal/core/problem"
 )
 
-// accepted chooses among the media types that a route can answer with, the first being what a caller without a wish gets. The
-// most specific range that names a type decides how much it is wished for, as RFC 9110 has it.
+const (
+	mediaJSON    = "application/json"
+	mediaCSV     = "text/csv"
+	mediaYAML    = "application/yaml"
+	mediaProblem = "application/problem+json"
+)
+
+// representations are what reads can be answered with, the first being what a caller without a wish gets. Those that are not here have
+// JSON alone.
+var representations = map[string][]string{
+	eventsPath:      {mediaJSON, mediaCSV},
+	"/v1/counters":  {mediaJSON, mediaCSV},
+	"/v1/usage":     {mediaJSON, mediaCSV},
+	"/openapi.yaml": {mediaYAML},
+}
+
+// forMachines are answered whatever they accept: an odd header of a balancer's probe must not take a node out of service.
+var forMachines = []string{"/healthz", "/readyz", "/metrics"}
+
+// choose settles what a read is answered with.
+func (x *exchange) choose(rt *route) (err error) {
+	if rt.method != http.MethodGet || slices.Contains(forMachines, rt.pattern) {
+		return nil
+	}
+	types, several := representations[rt.pattern]
+	if !several {
+		types = []string{mediaJSON}
+	}
+	if len(types) > 1 {
+		h := x.w.Header()
+		h["Vary"] = append(h["Vary"], "Accept")
+	}
+	x.media, err = x.accepted(types...)
+	return err
+}
+
+// accepted chooses among media types. The most specific range that names a type decides how much it is wished for, as RFC 9110 has it.
+// Who accepts problems speaks JSON.
 func (x *exchange) accepted(types ...string) (string, error) {
 	header := strings.Join(x.r.Header.Values("Accept"), ",")
 	if strings.TrimSpace(header) == "" {
@@ -17,7 +55,11 @@ func (x *exchange) accepted(types ...string) (string, error) {
 	}
 	best, wish := "", 0.0
 	for _, t := range types {
-		if w := wished(header, t); w > wish {
+		w, named := wished(header, t)
+		if t == mediaJSON && !named {
+			w, _ = wished(header, mediaProblem)
+		}
+		if w > wish {
 			best, wish = t, w
 		}
 	}
@@ -27,10 +69,10 @@ func (x *exchange) accepted(types ...string) (string, error) {
 	return best, nil
 }
 
-// wished is the weight that an Accept header gives to a type, 0 for one that it leaves out.
-func wished(header, name string) float64 {
+// wished is the weight that an Accept header gives to a type, and whether any part of the header is about it.
+func wished(header, name string) (weight float64, named bool) {
 	family, _, _ := strings.Cut(name, "/")
-	weight, specific := 0.0, -1
+	specific := -1
 	for part := range strings.SplitSeq(header, ",") {
 		media, params, err := mime.ParseMediaType(part)
 		if err != nil {
@@ -54,5 +96,5 @@ func wished(header, name string) float64 {
 		}
 		weight, specific = q, how
 	}
-	return weight
+	return weight, specific >= 0
 }

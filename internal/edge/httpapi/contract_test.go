@@ -172,16 +172,20 @@ func (w *world) story() {
 		"/v1/meters?limit=1", "/v1/meters/views", "/v1/events?limit=2", "/v1/events?status=adjusted", "/v1/events?meter=tokens&from=2026-11-01T00:00:00Z&to=1826668800000",
 		"/v1/events/a", "/v1/counters?limit=1", "/v1/counters?meter=calls&customer=c1&period=2026-11", "/v1/adjustments", "/v1/periods", "/v1/periods/2026-11",
 		"/v1/counters?as_of=9", "/v1/periods?as_of=9", "/v1/periods/2026-11?as_of=2026-11-15T12:00:00Z", "/v1/usage?meter=calls",
+		"/v1/usage?meter=calls&window=week&fill=zero&from=2026-11-01",
 		"/v1/usage?meter=calls&window=hour&timezone=Asia/Kolkata&group_by=customer,resource,properties.region,properties.n,properties.b,properties.z&from=2026-11-01T00:00:00Z&to=1826668800000&limit=1",
 	} {
 		w.get(path).status(t, 200)
 	}
 	for _, path := range []string{"/v1/counters", "/v1/periods", "/v1/periods/2026-11", "/v1/usage"} {
-		w.get(path+"?as_of=1000000").refused(t, 422, "invalid")
+		w.get(path+"?as_of=1000000").refused(t, 400, "malformed")
 	}
-	table := call{method: "GET", path: "/v1/usage?meter=calls&group_by=customer", key: "read"}
-	w.do(table.with("Accept", "text/csv")).status(t, 200)
-	w.do(table.with("Accept", "image/png")).refused(t, 406, "not_acceptable")
+	w.store.set(func(s *troubled) { s.err = problem.New(problem.Overflow, "does not fit") })
+	w.do(call{method: "GET", path: "/v1/usage?meter=calls", key: "operator"}.with("Tally-Tenant", "acme")).refused(t, 422, "overflow")
+	w.store.set(func(s *troubled) { s.err = nil })
+	for _, path := range []string{"/v1/usage?meter=calls&group_by=customer", "/v1/counters?limit=1", "/v1/events?limit=1"} {
+		w.do(call{method: "GET", path: path, key: "read"}.with("Accept", "text/csv")).status(t, 200)
+	}
 	w.do(call{method: "PATCH", path: "/v1/meters/calls", key: "admin", body: `{"lateness":null,"name":"Calls"}`}).status(t, 200)
 	w.do(call{method: "PATCH", path: "/v1/meters/calls", key: "admin", body: `{"aggregation":"max"}`}).refused(t, 409, "fixed_after_first_event")
 	a := w.do(call{method: "POST", path: "/v1/adjustments", key: "billing", body: `{"meter":"calls","customer":"c9","period":"2026-10","amount":-2.5,"reason":"goodwill"}`}).status(t, 201)
@@ -239,6 +243,9 @@ func (w *world) driveRefusals(rt route) {
 			bad.path += "?nope=1"
 			w.do(bad).refused(t, 400, "malformed")
 		}
+	}
+	if !writes && !slices.Contains(forMachines, rt.pattern) {
+		w.do(ok.with("Accept", "image/png")).refused(t, 406, "not_acceptable")
 	}
 	if writes {
 		w.driveBodies(ok)

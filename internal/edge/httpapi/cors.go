@@ -11,7 +11,7 @@ import (
 var (
 	varyOrigin  = []string{"Origin"}
 	varyAsked   = []string{"Origin, Access-Control-Request-Method, Access-Control-Request-Headers"}
-	exposed     = []string{"Tally-Request-Id, Tally-Dedup, Tally-Overage, Tally-Fallback, Tally-Quota-Exceeded, Tally-Ratelimit, Retry-After, RateLimit-Limit, RateLimit-Remaining, RateLimit-Reset, Idempotent-Replayed, Location"}
+	exposed     = []string{"Tally-Request-Id, Tally-Dedup, Tally-Overage, Tally-Fallback, Tally-Quota-Exceeded, Tally-Ratelimit, Retry-After, RateLimit-Limit, RateLimit-Remaining, RateLimit-Reset, Idempotent-Replayed, Location, Tally-As-Of, Tally-Next-Cursor"}
 	sentByPages = []string{"Authorization, Content-Type, Content-Encoding, Idempotency-Key, Prefer, Tally-Tenant"}
 	askAgain    = []string{"600"} // seconds
 )

@@ -4,10 +4,12 @@ import (
 	"encoding/binary"
 	"math"
 	"net/url"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/tallystick/tallystick/internal/core/calendar"
+	"github.com/tallystick/tallystick/internal/core/csvtext"
 	"github.com/tallystick/tallystick/internal/service/billing"
 	"github.com/tallystick/tallystick/internal/store"
 )
@@ -38,6 +40,13 @@ func listCounters(x *exchange) error {
 	counters, next, err := x.s.options.Billing.Counters(x.r.Context(), x.caller.Tenant, f, after, limit)
 	if err != nil {
 		return err
+	}
+	if x.media == mediaCSV {
+		b := beginTable(counterColumns)
+		for i := range counters {
+			b = appendCounterLine(b, &counters[i])
+		}
+		return x.answerTable(q, b, counterPlace(next))
 	}
 	return list(x, q, counters, counterPlace(next), appendCounter)
 }
@@ -75,11 +84,27 @@ func (q query) afterCounter() (*store.CounterPlace, error) {
 	return &p, nil
 }
 
+func counterID(c *billing.Counter) string {
+	return c.Month.String() + ":" + c.Meter.Slug + ":" + url.PathEscape(c.Customer)
+}
+
+var counterColumns = []string{"id", "meter", "customer", "period", "state", "count", "sum", "min", "max", "last", "watermark", "adjustments", "total", "sealed_total"}
+
+// appendCounterLine leaves empty what appendCounter writes null for.
+func appendCounterLine(b []byte, c *billing.Counter) []byte {
+	a, some := c.Meter.Aggregation, c.OnTime.Count > 0
+	return csvtext.AppendLine(b, csvEnd,
+		csvtext.Text(counterID(c)), csvtext.Text(c.Meter.Slug), csvtext.Text(c.Customer), c.Month.String(), openOrClosed(c.Closed),
+		strconv.FormatInt(c.OnTime.Count, 10), c.OnTime.Sum.String(), amountCell(c.OnTime.Min, some), amountCell(c.OnTime.Max, some),
+		amountCell(c.OnTime.Last, some), momentCell(c.Watermark, c.Started), c.Adjustments(a).String(), c.Total(a).String(),
+		amountCell(c.SealedTotal(a), c.Closed))
+}
+
 // appendCounter writes null for what an empty on-time fold does not have, and for the sealed total of an open period.
 func appendCounter(b []byte, c *billing.Counter) []byte {
 	a := c.Meter.Aggregation
 	some := c.OnTime.Count > 0
-	b = appendString(append(b, '{'), "id", c.Month.String()+":"+c.Meter.Slug+":"+url.PathEscape(c.Customer))
+	b = appendString(append(b, '{'), "id", counterID(c))
 	b = appendString(b, "meter", c.Meter.Slug)
 	b = appendString(b, "customer", c.Customer)
 	b = appendString(b, "period", c.Month.String())

@@ -105,20 +105,38 @@ func listEvents(x *exchange) error {
 			}
 			f.number = m.Number
 		}
-		b, next, err = scanEvents(v, &f, names, after, limit)
+		begin, take := eventItems(names)
+		if x.media == mediaCSV {
+			begin, take = eventLines(names)
+		}
+		b, next, err = scanEvents(v, &f, after, limit, begin, take)
 		return err
 	})
 	if err != nil {
 		return err
 	}
+	if x.media == mediaCSV {
+		return x.answerTable(q, b, next)
+	}
 	return x.answer(http.StatusOK, endList(b, q, next))
+}
+
+// eventItems writes rows as items of a list.
+func eventItems(names slugs) (begin []byte, take func([]byte, *ledger.Row) []byte) {
+	begin = append(make([]byte, 0, 4<<10), `{"items":[`...)
+	return begin, func(b []byte, r *ledger.Row) []byte {
+		if b[len(b)-1] != '[' {
+			b = append(b, ',')
+		}
+		return append(appendEvent(b, r, names), '}')
+	}
 }
 
 // scanEvents writes the matching rows as they pass. It looks for one more than fits the page, so that a full last page is
 // known to be the last.
-func scanEvents(v store.View, f *eventFilter, names slugs, after uint64, limit int) (b, next []byte, err error) {
-	b = append(make([]byte, 0, 4<<10), `{"items":[`...)
+func scanEvents(v store.View, f *eventFilter, after uint64, limit int, begin []byte, take func([]byte, *ledger.Row) []byte) (b, next []byte, err error) {
 	taken, lastTaken, more := 0, uint64(0), false
+	b = begin
 	last, end, err := v.Rows(after, f.hint(), func(r *ledger.Row) bool {
 		if r.Event == nil || !f.wants(r.Event) {
 			return true
@@ -127,10 +145,7 @@ func scanEvents(v store.View, f *eventFilter, names slugs, after uint64, limit i
 			more = true
 			return false
 		}
-		if taken > 0 {
-			b = append(b, ',')
-		}
-		b = append(appendEvent(b, r, names), '}')
+		b = take(b, r)
 		taken, lastTaken = taken+1, r.Seq
 		return true
 	})
@@ -204,12 +219,16 @@ func appendEvent(b []byte, row *ledger.Row, names slugs) []byte {
 	b = appendPresent(b, "corrects", r.Corrects)
 	b = appendPresent(b, "reason", r.Reason)
 	b = appendMoment(b, "received_at", row.At)
-	b = append(appendName(b, "outcomes"), '[')
-	for i := range r.Outcomes {
+	return appendOutcomes(appendName(b, "outcomes"), row, names)
+}
+
+func appendOutcomes(b []byte, row *ledger.Row, names slugs) []byte {
+	b = append(b, '[')
+	for i := range row.Event.Outcomes {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = appendOutcome(b, row, &r.Outcomes[i], names)
+		b = appendOutcome(b, row, &row.Event.Outcomes[i], names)
 	}
 	return append(b, ']')
 }

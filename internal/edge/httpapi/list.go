@@ -4,15 +4,17 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
+	"errors"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
-	"time"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/problem"
+	"github.com/tallystick/tallystick/internal/core/usage"
 )
 
 const (
@@ -20,6 +22,8 @@ const (
 	maxLimit     = 1000
 	// maxFilter bounds a query parameter: no name that could match is longer.
 	maxFilter = 1024
+	// maxNameShown bounds how much of a parameter's name a refusal repeats.
+	maxNameShown = 64
 	// minMillis is where a number begins to be believed to be milliseconds, as in events.
 	minMillis = 100_000_000_000
 )
@@ -27,31 +31,59 @@ const (
 // query is what a request asks for beside its path, checked: no parameter that the route does not know, none twice, none
 // empty. A typo must not silently widen a query.
 type query struct {
-	values url.Values
-	hash   [cursorHash]byte
+	values     url.Values
+	properties []string // the names of the parameters that filter by a property, sorted
+	hash       [cursorHash]byte
 }
+
+// anyProperty, among the parameters that a route knows, stands for those that filter by a property.
+const anyProperty = "properties.<name>"
 
 // query reads the parameters; known names them all.
 func (x *exchange) query(known ...string) (query, error) {
-	values, err := url.ParseQuery(x.r.URL.RawQuery)
-	if err != nil {
-		return query{}, problem.New(problem.Malformed, "the query cannot be read: check its percent-encoding")
-	}
-	for name, v := range values {
-		switch {
-		case !slices.Contains(known, name):
-			return query{}, badParameter(name, "unknown parameter")
-		case len(v) > 1:
-			return query{}, badParameter(name, "stands twice")
-		case v[0] == "":
-			return query{}, badParameter(name, "empty: leave it out to not filter by it")
-		case len(v[0]) > maxFilter || !utf8.ValidString(v[0]):
-			return query{}, badParameter(name, "at most "+strconv.Itoa(maxFilter)+" bytes of UTF-8")
+	q := query{values: url.Values{}}
+	for part := range strings.SplitSeq(x.r.URL.RawQuery, "&") {
+		if part == "" {
+			continue
+		}
+		if err := q.add(part, known); err != nil {
+			return query{}, err
 		}
 	}
-	q := query{values: values}
-	q.hash = filterHash(x.caller.Tenant, x.r.URL.Path, known, values)
+	slices.Sort(q.properties)
+	q.hash = filterHash(x.caller.Tenant, x.r.URL.Path, slices.Concat(known, q.properties), q.values)
 	return q, nil
+}
+
+// add takes one parameter as it stands between two &.
+func (q *query) add(part string, known []string) error {
+	rawName, rawValue, _ := strings.Cut(part, "=")
+	name, err := url.QueryUnescape(rawName)
+	if err != nil {
+		return badParameter(rawName, "the name cannot be read: check its percent-encoding")
+	}
+	value, err := url.QueryUnescape(rawValue)
+	d, isDimension := usage.ParseDimension(name)
+	property := isDimension && d.Of == usage.ByProperty && slices.Contains(known, anyProperty)
+	switch {
+	case !property && !slices.Contains(known, name):
+		return badParameter(name, "unknown parameter")
+	case q.values.Has(name):
+		return badParameter(name, "stands twice")
+	case err != nil:
+		return badParameter(name, "cannot be read: check its percent-encoding, in which % is %25")
+	case strings.Contains(part, ";"):
+		return badParameter(name, "has a semicolon: write %3B for one that belongs to the value, and & between parameters")
+	case value == "":
+		return badParameter(name, "empty: leave it out to not filter by it")
+	case len(value) > maxFilter || !utf8.ValidString(value) || strings.Contains(value, "\x00"):
+		return badParameter(name, "at most "+strconv.Itoa(maxFilter)+" bytes of UTF-8 without NUL")
+	}
+	if property {
+		q.properties = append(q.properties, name)
+	}
+	q.values[name] = []string{value}
+	return nil
 }
 
 // noQuery refuses any parameter.
@@ -63,9 +95,25 @@ func (x *exchange) noQuery() error {
 	return err
 }
 
+// badParameter refuses a value of the query, always with the same code. A name that the caller made up may be of any length.
 func badParameter(name, message string) error {
+	if len(name) > maxNameShown {
+		name = name[:maxNameShown] + "…"
+	}
 	return &problem.Error{Code: problem.Malformed, Detail: "query parameter " + name + ": " + message,
 		Fields: []problem.Field{{Path: name, Message: message}}}
+}
+
+// ofQuery codes what a service found invalid: a read has nothing but its query that could be.
+func (x *exchange) ofQuery(err error) error {
+	var p *problem.Error
+	if x.route.method != http.MethodGet || !errors.As(err, &p) || p.Code != problem.Invalid {
+		return err
+	}
+	if len(p.Fields) == 0 {
+		return problem.Wrap(problem.Malformed, err, "%s", p.Detail)
+	}
+	return badParameter(p.Fields[0].Path, p.Fields[0].Message)
 }
 
 func (q query) get(name string) string { return q.values.Get(name) }
@@ -75,11 +123,17 @@ func (q query) limit() (int, error) {
 	if text == "" {
 		return defaultLimit, nil
 	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 || n > maxLimit {
+	n, ok := wholeNumber(text, maxLimit)
+	if !ok || n == 0 {
 		return 0, badParameter("limit", "must be a number between 1 and "+strconv.Itoa(maxLimit))
 	}
 	return n, nil
+}
+
+// wholeNumber reads digits alone, up to a bound.
+func wholeNumber(text string, most int) (int, bool) {
+	n, err := strconv.ParseUint(text, 10, 31)
+	return int(n), err == nil && n <= uint64(most)
 }
 
 func (q query) month(name string) (*calendar.Month, error) {
@@ -106,7 +160,7 @@ func (q query) moment(name string) (*calendar.Micros, error) {
 	return &m, nil
 }
 
-// parseMoment reads RFC 3339 or epoch milliseconds. The second result says what is wrong.
+// parseMoment reads RFC 3339, a date alone, which is midnight in UTC, or epoch milliseconds. The second result says what is wrong.
 func parseMoment(text string) (calendar.Micros, string) {
 	if millis, err := strconv.ParseInt(text, 10, 64); err == nil {
 		switch {
@@ -117,13 +171,10 @@ func parseMoment(text string) (calendar.Micros, string) {
 		}
 		return calendar.Micros(millis * 1000), ""
 	}
-	t, err := time.Parse(time.RFC3339Nano, text)
-	if err != nil {
-		return 0, "must be RFC 3339, for example 2026-11-15T02:10:00Z (a + in a query is written %2B), or milliseconds since 1970"
-	}
-	m := calendar.FromTime(t)
-	if !m.Valid() {
-		return 0, "must lie between 1970 and 9999"
+	m, ok := calendar.ParseMoment(text)
+	if !ok {
+		return 0, "must be RFC 3339 from 1970 to 9999, for example 2026-11-15T02:10:00Z (a + in a query is written %2B), a date, which is " +
+			"midnight in UTC, or milliseconds since 1970"
 	}
 	return m, ""
 }

@@ -37,7 +37,7 @@ func (w *world) plans() {
 	for _, path := range []string{"/v1/plans?limit=1", "/v1/plans/pro", "/v1/tenant-plan", "/v1/customers/c1/plan", "/v1/customers/nobody/plan", "/v1/quotas?limit=1", "/v1/quotas?meter=calls&customer=c1&period=2026-11"} {
 		w.get(path).status(t, 200)
 	}
-	w.get("/v1/quotas?customer="+strings.Repeat("x", 256)).refused(t, 422, "invalid")
+	w.get("/v1/quotas?customer="+strings.Repeat("x", 256)).refused(t, 400, "malformed")
 	w.put("/v1/tenant-plan", `{"plan":null}`).status(t, 200)
 }
 

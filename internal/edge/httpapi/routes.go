@@ -185,7 +185,10 @@ func (x *exchange) serve(rt *route) error {
 			return err
 		}
 	}
-	return x.handle(rt)
+	if err := x.choose(rt); err != nil {
+		return err
+	}
+	return x.ofQuery(x.handle(rt))
 }
 
 // enter tells the gate what the header says.

@@ -155,6 +155,7 @@ type exchange struct {
 	param    string // the path's variable segment, unescaped
 	caller   gate.Visit
 	route    *route
+	media    string // what a read is answered with
 	charge   int64  // bytes taken from the budget
 	body     []byte // of a request that is handled under a key
 	bodyRead bool

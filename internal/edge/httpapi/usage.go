@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"encoding/binary"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,25 +14,16 @@ import (
 	"github.com/tallystick/tallystick/internal/service/windows"
 )
 
-const (
-	mediaJSON = "application/json"
-	mediaCSV  = "text/csv"
-	// maxConditions bounds the properties that one query filters by.
-	maxConditions = 8
-)
+// maxConditions bounds the properties that one query filters by.
+const maxConditions = 8
 
 // getUsage serves GET /v1/usage. An answer without limit is whole: a report whose first part looks like all of it would be billed.
 func getUsage(x *exchange) error {
-	media, err := x.accepted(mediaJSON, mediaCSV)
+	q, err := x.query("meter", "customer", "resource", anyProperty, "from", "to", "window", "fill", "group_by", "timezone", "as_of", "limit", "cursor")
 	if err != nil {
 		return err
 	}
-	properties := x.propertyParameters()
-	q, err := x.query(append([]string{"meter", "customer", "resource", "from", "to", "window", "group_by", "timezone", "as_of", "limit", "cursor"}, properties...)...)
-	if err != nil {
-		return err
-	}
-	wanted, err := q.usage(properties)
+	wanted, err := q.usage()
 	if err != nil {
 		return err
 	}
@@ -42,10 +32,7 @@ func getUsage(x *exchange) error {
 		if err != nil {
 			return err
 		}
-		return x.report(media, q, &wanted, report)
-	}
-	if media == mediaCSV {
-		return problem.At("limit", "CSV comes whole: leave limit and cursor out")
+		return x.report(q, &wanted, report)
 	}
 	limit, err := q.limit()
 	if err != nil {
@@ -59,23 +46,11 @@ func getUsage(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	return x.report(media, q, &wanted, report)
-}
-
-// propertyParameters names the parameters that filter by a property.
-func (x *exchange) propertyParameters() (names []string) {
-	values, _ := url.ParseQuery(x.r.URL.RawQuery) // query tells what is wrong with it
-	for name := range values {
-		if d, ok := usage.ParseDimension(name); ok && d.Of == usage.ByProperty {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	return names
+	return x.report(q, &wanted, report)
 }
 
 // usage reads which usage is wanted.
-func (q query) usage(properties []string) (windows.Query, error) {
+func (q query) usage() (windows.Query, error) {
 	out := windows.Query{Meter: q.get("meter"), Customer: q.get("customer"), Zone: time.UTC}
 	var err error
 	if out.AsOf, err = q.asOf(); err != nil {
@@ -90,8 +65,14 @@ func (q query) usage(properties []string) (windows.Query, error) {
 	if name := q.get("window"); name != "" {
 		var ok bool
 		if out.Step, ok = calendar.ParseStep(name); !ok {
-			return out, problem.At("window", "must be hour, day or month; without it the range is one window")
+			return out, problem.At("window", "must be minute, hour, day, week or month; without it the range is one window")
 		}
+	}
+	if fill := q.get("fill"); fill != "" {
+		if fill != "zero" {
+			return out, problem.At("fill", "must be zero; without it windows in which nothing counts are left out")
+		}
+		out.Fill = true
 	}
 	if name := q.get("timezone"); name != "" {
 		if out.Zone, err = zone(name); err != nil {
@@ -104,10 +85,10 @@ func (q query) usage(properties []string) (windows.Query, error) {
 	if resource := q.get("resource"); resource != "" {
 		out.Where = append(out.Where, usage.Condition{Dimension: usage.Dimension{Of: usage.ByResource}, Text: resource})
 	}
-	if len(properties) > maxConditions {
-		return out, problem.At(properties[maxConditions], "at most %d properties can be filtered by", maxConditions)
+	if len(q.properties) > maxConditions {
+		return out, problem.At(q.properties[maxConditions], "at most %d properties can be filtered by", maxConditions)
 	}
-	for _, name := range properties {
+	for _, name := range q.properties {
 		d, _ := usage.ParseDimension(name)
 		out.Where = append(out.Where, usage.Condition{Dimension: d, Text: q.get(name)})
 	}

@@ -224,26 +224,119 @@ func TestUsageAsCSV(t *testing.T) {
 	for _, accept := range []string{"image/png", "text/csv;q=0", "text/html, application/xml"} {
 		w.do(call{method: "GET", path: path, key: "read"}.with("Accept", accept)).refused(t, 406, "not_acceptable")
 	}
-	w.do(call{method: "GET", path: path + "&limit=5", key: "read"}.with("Accept", "text/csv")).refused(t, 422, "invalid")
+	if next := a.header.Get("Tally-Next-Cursor"); next != "" {
+		t.Errorf("the whole has a next page: %s", next)
+	}
+	pages := ""
+	for at := path + "&limit=1"; ; {
+		page := w.do(call{method: "GET", path: at, key: "read"}.with("Accept", "text/csv")).status(t, 200)
+		first, rest, _ := strings.Cut(string(page.body), "\r\n")
+		if pages == "" {
+			pages = first + "\r\n"
+		}
+		pages += rest
+		next := page.header.Get("Tally-Next-Cursor")
+		if next == "" {
+			break
+		}
+		at = path + "&limit=1&cursor=" + next
+	}
+	if pages != want {
+		t.Errorf("in pages: %s", pages)
+	}
+}
+
+// Filled windows have a value where nothing adds up to zero, and none where nothing has none, in JSON and in CSV.
+func TestUsageFilled(t *testing.T) {
+	w := gridWorld(t)
+	const days = "&window=day&fill=zero&from=2026-10-31&to=2026-11-04"
+	for slug, want := range map[string]string{
+		"sum": "0 10 9 0", "count": "0 4 1 0", "unique": "0 2 1 0", "min": "null 1 9 null", "max": "null 4 9 null", "last": "null 4 9 null", "avg": "null 2.5 9 null",
+	} {
+		var got []string
+		for _, item := range w.get("/v1/usage?meter="+slug+days).status(t, 200).items(t) {
+			if item["value"] == nil {
+				item["value"] = "null"
+			}
+			got = append(got, fmt.Sprint(item["value"]))
+		}
+		if s := strings.Join(got, " "); s != want {
+			t.Errorf("%s: %s, want %s", slug, s, want)
+		}
+		table := w.do(call{method: "GET", path: "/v1/usage?meter=" + slug + days, key: "read"}.with("Accept", "text/csv")).status(t, 200)
+		var cells []string
+		for _, line := range strings.Split(strings.TrimSuffix(string(table.body), "\r\n"), "\r\n")[1:] {
+			cells = append(cells, line[strings.LastIndexByte(line, ',')+1:])
+		}
+		if s := strings.Join(cells, " "); s != strings.ReplaceAll(want, "null", "") {
+			t.Errorf("%s in CSV: %q", slug, s)
+		}
+	}
+	whole := lines(t, w.get("/v1/usage?meter=sum&group_by=customer"+days))
+	if len(whole) != 8 || whole[0] != "2026-10-31T00 2026-11-01T00 [customer:c1] 0" || whole[3] != "2026-11-01T00 2026-11-02T00 [customer:c2] 2" {
+		t.Errorf("%v", whole)
+	}
+	for limit := 1; limit <= 9; limit++ {
+		var got []string
+		for at := fmt.Sprintf("/v1/usage?meter=sum&group_by=customer%s&limit=%d", days, limit); at != ""; {
+			a := w.get(at)
+			got = append(got, lines(t, a)...)
+			w.send(fmt.Sprintf(`{"id":"%d-%d","meter":"sum","customer":"c0","time":"2026-11-03T00:00:00Z","quantity":"7"}`, limit, len(got))).status(t, 200)
+			if at = ""; a.text("next_cursor") != "" {
+				at = fmt.Sprintf("/v1/usage?meter=sum&group_by=customer%s&limit=%d&cursor=%s", days, limit, a.text("next_cursor"))
+			}
+		}
+		got = slices.DeleteFunc(got, func(s string) bool { return strings.Contains(s, "c0") }) // a group that came meanwhile, from the second run on
+		if !slices.Equal(got, whole) {
+			t.Errorf("limit %d: %v", limit, got)
+		}
+	}
+	if got := lines(t, w.get("/v1/usage?meter=sum&fill=zero&customer=nobody")); len(got) != 1 || got[0] != "2026-11-01T00 2026-12-01T00 [] 0" {
+		t.Errorf("the usage of nobody: %v", got)
+	}
+	if got := lines(t, w.get("/v1/usage?meter=sum&fill=zero&customer=nobody&group_by=customer")); len(got) != 0 {
+		t.Errorf("the customers of nobody: %v", got)
+	}
+	tooMany := "/v1/usage?meter=sum&group_by=customer,resource&fill=zero&window=minute&from=2026-01-01&to=2026-12-31"
+	if a := w.get(tooMany).refused(t, 400, "malformed"); !strings.Contains(a.text("detail"), "shorten the range") {
+		t.Error(a.text("detail"))
+	}
+	w.get(tooMany+"&limit=1").refused(t, 400, "malformed")
+}
+
+func TestUsageByWeekAndMinute(t *testing.T) {
+	w := usageWorld(t)
+	w.halfHourly("c", "2026-10-25T22:00:00Z", 4) // around Monday in Berlin, the day after the clock went back
+	got := lines(t, w.get("/v1/usage?meter=sum&window=week&timezone=Europe/Berlin&from=2026-10-20&to=2026-11-01"))
+	want := []string{"2026-10-20T00 2026-10-25T23 [] 2", "2026-10-25T23 2026-11-01T00 [] 2"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	got = lines(t, w.get("/v1/usage?meter=sum&window=minute&from=2026-10-25T22:00:30Z&to=2026-10-25T23:00:30Z"))
+	want = []string{"2026-10-25T22:30:00Z 2026-10-25T22:31:00Z [] 1", "2026-10-25T23 2026-10-25T23:00:30Z [] 1"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
 }
 
 func TestUsageRefusals(t *testing.T) {
 	w := gridWorld(t)
 	for query, want := range map[string]string{
-		"":                                     "422 meter",
+		"":                                     "400 meter",
 		"meter=nope":                           "404",
-		"meter=sum&window=week":                "422 window",
-		"meter=sum&timezone=Mars/Olympus":      "422 timezone",
-		"meter=sum&timezone=Local":             "422 timezone",
-		"meter=sum&timezone=..%2Fetc%2Fpasswd": "422 timezone",
-		"meter=sum&group_by=meter":             "422 group_by",
-		"meter=sum&group_by=customer,":         "422 group_by",
-		"meter=sum&group_by=customer,customer": "422 group_by",
-		"meter=sum&group_by=properties.":       "422 group_by",
-		"meter=sum&from=2026-11-02T00:00:00Z&to=2026-11-02T00:00:00Z":             "422 to",
-		"meter=sum&from=2026-11-02T00:00:00Z&to=2026-11-01T00:00:00Z":             "422 to",
-		"meter=sum&to=2026-10-01T00:00:00Z":                                       "422 to",
-		"meter=sum&window=hour&from=1970-01-01T00:00:00Z&to=2100-01-01T00:00:00Z": "422 window",
+		"meter=sum&window=year":                "400 window",
+		"meter=sum&fill=null":                  "400 fill",
+		"meter=sum&timezone=Mars/Olympus":      "400 timezone",
+		"meter=sum&timezone=Local":             "400 timezone",
+		"meter=sum&timezone=..%2Fetc%2Fpasswd": "400 timezone",
+		"meter=sum&group_by=meter":             "400 group_by",
+		"meter=sum&group_by=customer,":         "400 group_by",
+		"meter=sum&group_by=customer,customer": "400 group_by",
+		"meter=sum&group_by=properties.":       "400 group_by",
+		"meter=sum&from=2026-11-02T00:00:00Z&to=2026-11-02T00:00:00Z":             "400 to",
+		"meter=sum&from=2026-11-02T00:00:00Z&to=2026-11-01T00:00:00Z":             "400 to",
+		"meter=sum&to=2026-10-01T00:00:00Z":                                       "400 to",
+		"meter=sum&window=hour&from=1970-01-01T00:00:00Z&to=2100-01-01T00:00:00Z": "400 window",
 		"meter=sum&from=yesterday":                                                "400 from",
 		"meter=sum&to=7":                                                          "400 to",
 		"meter=sum&limit=0":                                                       "400 limit",
@@ -252,12 +345,12 @@ func TestUsageRefusals(t *testing.T) {
 		"meter=sum&customer=":                                                     "400 customer",
 		"meter=sum&properties.=x":                                                 "400 properties.",
 		"meter=sum&meter=max":                                                     "400 meter",
-		"meter=sum&as_of=100000":                                                  "422 as_of",
-		"meter=sum&as_of=2027-01-01T00:00:00Z":                                    "422 as_of",
+		"meter=sum&as_of=100000":                                                  "400 as_of",
+		"meter=sum&as_of=2027-01-01T00:00:00Z":                                    "400 as_of",
 		"meter=sum&as_of=-1":                                                      "400 as_of",
 		"meter=sum&as_of=now":                                                     "400 as_of",
 		"meter=sum&as_of=99999999999999999999":                                    "400 as_of",
-		"meter=sum&properties.a=1&properties.b=1&properties.c=1&properties.d=1&properties.e=1&properties.f=1&properties.g=1&properties.h=1&properties.i=1": "422 properties.i",
+		"meter=sum&properties.a=1&properties.b=1&properties.c=1&properties.d=1&properties.e=1&properties.f=1&properties.g=1&properties.h=1&properties.i=1": "400 properties.i",
 	} {
 		a := w.get("/v1/usage?" + query)
 		got := fmt.Sprint(a.code)

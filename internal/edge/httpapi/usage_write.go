@@ -1,13 +1,12 @@
 package httpapi
 
 import (
-	"bytes"
-	"encoding/csv"
-	"fmt"
 	"net/http"
 	"strconv"
 	"time"
 
+	"github.com/tallystick/tallystick/internal/core/csvtext"
+	"github.com/tallystick/tallystick/internal/core/meter"
 	"github.com/tallystick/tallystick/internal/core/properties"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/service/windows"
@@ -16,21 +15,19 @@ import (
 // streamChunk is how much of a long answer is gathered before it is sent.
 const streamChunk = 64 << 10
 
-var csvType = []string{"text/csv; charset=utf-8; header=present"}
-
 // report sends a report piece by piece: it may be far longer than what is worth holding.
-func (x *exchange) report(media string, q query, wanted *windows.Query, r windows.Report) error {
-	h := x.w.Header()
-	h["Tally-As-Of"] = []string{strconv.FormatUint(r.Seq, 10)}
-	h["Vary"] = append(h["Vary"], "Accept")
-	if media == mediaCSV {
-		h["Content-Type"] = csvType
+func (x *exchange) report(q query, wanted *windows.Query, r windows.Report) error {
+	x.w.Header()["Tally-As-Of"] = []string{strconv.FormatUint(r.Seq, 10)}
+	if x.media == mediaCSV {
+		x.tableHeader(q, windowCursor(r.Next))
 		x.begin(http.StatusOK)
-		return x.reportCSV(wanted, r)
+		x.reportCSV(wanted, r)
+		return nil
 	}
-	h["Content-Type"] = jsonType
+	x.w.Header()["Content-Type"] = jsonType
 	x.begin(http.StatusOK)
-	return x.reportJSON(q, wanted, r)
+	x.reportJSON(q, wanted, r)
+	return nil
 }
 
 // begin sends the status of an answer whose body follows.
@@ -53,7 +50,7 @@ func (x *exchange) send(b []byte) bool {
 	return err == nil
 }
 
-func (x *exchange) reportJSON(q query, wanted *windows.Query, r windows.Report) error {
+func (x *exchange) reportJSON(q query, wanted *windows.Query, r windows.Report) {
 	b := append(make([]byte, 0, streamChunk+4096), `{"items":[`...)
 	first := true
 	for w := range r.Windows {
@@ -61,19 +58,18 @@ func (x *exchange) reportJSON(q query, wanted *windows.Query, r windows.Report) 
 			b = append(b, ',')
 		}
 		first = false
-		if b = appendWindow(b, wanted.GroupBy, &w); len(b) < streamChunk {
+		if b = appendWindow(b, wanted.GroupBy, &w, r.Aggregation); len(b) < streamChunk {
 			continue
 		}
 		if !x.send(b) {
-			return nil
+			return
 		}
 		b = b[:0]
 	}
 	x.send(endList(b, q, windowCursor(r.Next)))
-	return nil
 }
 
-func appendWindow(b []byte, by []usage.Dimension, w *usage.Window) []byte {
+func appendWindow(b []byte, by []usage.Dimension, w *usage.Window, a meter.Aggregation) []byte {
 	b = appendMoment(append(b, '{'), "from", w.From)
 	b = appendMoment(b, "to", w.To)
 	b = append(appendName(b, "group"), '{')
@@ -91,40 +87,34 @@ func appendWindow(b []byte, by []usage.Dimension, w *usage.Window) []byte {
 			b = append(b, l.Text...)
 		}
 	}
-	b = appendAmount(append(b, '}'), "value", w.Value)
+	b = appendAmountIf(append(b, '}'), "value", w.Value, !w.None(a))
 	return append(b, '}')
 }
 
-// reportCSV writes as RFC 4180 has it. What is absent is an empty field.
-func (x *exchange) reportCSV(wanted *windows.Query, r windows.Report) error {
-	var b bytes.Buffer
-	lines := csv.NewWriter(&b)
-	lines.UseCRLF = true
-	record := []string{"from", "to"}
+// reportCSV writes a column for each dimension between the window and its value.
+func (x *exchange) reportCSV(wanted *windows.Query, r windows.Report) {
+	cells := []string{"from", "to"}
 	for _, d := range wanted.GroupBy {
-		record = append(record, d.String())
+		cells = append(cells, csvtext.Text(d.String()))
 	}
-	record = append(record, "value")
-	if err := lines.Write(record); err != nil {
-		return fmt.Errorf("write the header line: %w", err)
-	}
+	b := csvtext.AppendLine(make([]byte, 0, streamChunk+4096), csvEnd, append(cells, "value")...)
 	for w := range r.Windows {
-		record = append(record[:0], w.From.String(), w.To.String())
-		for _, l := range w.Group {
-			record = append(record, l.Text)
+		cells = append(cells[:0], w.From.String(), w.To.String())
+		for i, l := range w.Group {
+			if wanted.GroupBy[i].Of == usage.ByProperty {
+				cells = append(cells, csvtext.Value(l))
+			} else {
+				cells = append(cells, csvtext.Text(l.Text))
+			}
 		}
-		if err := lines.Write(append(record, w.Value.String())); err != nil {
-			return fmt.Errorf("write a line: %w", err)
-		}
-		if lines.Flush(); b.Len() < streamChunk {
+		b = csvtext.AppendLine(b, csvEnd, append(cells, amountCell(w.Value, !w.None(r.Aggregation)))...)
+		if len(b) < streamChunk {
 			continue
 		}
-		if !x.send(b.Bytes()) {
-			return nil
+		if !x.send(b) {
+			return
 		}
-		b.Reset()
+		b = b[:0]
 	}
-	lines.Flush()
-	x.send(b.Bytes())
-	return nil
+	x.send(b)
 }

@@ -217,6 +217,31 @@ func TestCSVHoldsEveryRow(t *testing.T) {
 	}
 }
 
+// What a spreadsheet would compute has an apostrophe in CSV; the exact bytes are in the other formats.
+func TestCSVHoldsNoFormulas(t *testing.T) {
+	w := newWorld(t)
+	event := usage.Event{ID: "=1+1", Meter: "calls", Customer: "@sum", Resource: "-r", Time: calendar.FromTime(start), Quantity: amount.One, Properties: `{"a":"=1"}`,
+		Given: usage.GivenCustomer | usage.GivenTime | usage.GivenQuantity | usage.GivenMeter | usage.GivenResource | usage.GivenProperties}
+	less := usage.Event{ID: "'+less", Corrects: event.ID, Quantity: amount.One.Neg(), Reason: "\tthere", Given: usage.GivenQuantity}
+	if _, err := w.store.Record(t.Context(), store.Batch{Tenant: "acme", Events: []usage.Event{event, less}}); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	w.mustRun(Options{Format: CSV, Kind: Events, Filter: Filter{Tenant: "acme"}, Stream: &out})
+	lines, err := csv.NewReader(&out).ReadAll()
+	if err != nil || len(lines) != 3 {
+		t.Fatalf("%d lines, %v", len(lines), err)
+	}
+	for _, c := range []struct {
+		line, cell int
+		want       string
+	}{{1, 2, "'=1+1"}, {1, 7, "'@sum"}, {1, 8, "'-r"}, {1, 10, "1"}, {1, 11, `{"a":"=1"}`}, {2, 2, "''+less"}, {2, 10, "-1"}, {2, 13, "'=1+1"}, {2, 14, "'\tthere"}} {
+		if got := lines[c.line][c.cell]; got != c.want {
+			t.Errorf("%s of line %d is %q, want %q", lines[0][c.cell], c.line, got, c.want)
+		}
+	}
+}
+
 func TestFilters(t *testing.T) {
 	w := newWorld(t)
 	w.send("acme", 40)

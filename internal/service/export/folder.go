@@ -22,10 +22,17 @@ import (
 // The numbers are those of the first and the last row that were looked at, so parts follow one another without a gap. A part that
 // is not whole has another ending and is thrown away by the next run.
 const (
-	askedFile     = "export.json"
-	unfinished    = ".unfinished"
-	formatVersion = 1
+	askedFile  = "export.json"
+	unfinished = ".unfinished"
 )
+
+// version numbers how a format is written: a folder does not mix two. CSV has apostrophes before texts like =1 since its second.
+func (f Format) version() int {
+	if f == CSV {
+		return 2
+	}
+	return 1
+}
 
 // asked is what the folder is an export of. One that goes on must ask for the same.
 type asked struct {
@@ -53,7 +60,7 @@ func newFolder(r *run) (*folder, error) {
 	if err := os.MkdirAll(r.options.Dir, 0o755); err != nil {
 		return nil, fmt.Errorf("make the folder: %w", err)
 	}
-	want, err := json.MarshalIndent(asked{formatVersion, r.options.Kind, r.options.Format, r.options.Filter}, "", "  ")
+	want, err := json.MarshalIndent(asked{r.options.Format.version(), r.options.Kind, r.options.Format, r.options.Filter}, "", "  ")
 	if err != nil {
 		return nil, fmt.Errorf("write %s: %w", askedFile, err)
 	}

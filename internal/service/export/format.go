@@ -11,6 +11,7 @@ import (
 
 	"github.com/parquet-go/parquet-go"
 
+	"github.com/tallystick/tallystick/internal/core/csvtext"
 	"github.com/tallystick/tallystick/internal/core/ledger"
 )
 
@@ -101,6 +102,10 @@ func (c *csvRows[T]) row(r *T) error {
 		switch field := v.Field(i).Interface().(type) {
 		case interface{ text() string }:
 			c.cells[i] = field.text()
+		case document:
+			c.cells[i] = string(field)
+		case string:
+			c.cells[i] = csvtext.Text(field)
 		default:
 			c.cells[i] = fmt.Sprint(field)
 		}
