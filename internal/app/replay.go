@@ -29,7 +29,9 @@ func newReplayCommand() *cobra.Command {
 		Long: `Decides the rows of a month again, in the order they came, as if the meters had had other settings,
 and lists the counters that come out different. Nothing is changed, unless --apply: then each difference
 becomes an adjustment with the reason. Applying the same again changes nothing more, and applying other
-settings takes the place of what was applied before. What a meter refused is in no ledger and is not seen.`,
+settings takes the place of what was applied before. A setting that is not named is the one in force: that
+of the last replay applied to the counter and not reverted, else the meter's own. To undo a replay, name the
+meter's own setting, or revert its adjustments. What a meter refused is in no ledger and is not seen.`,
 		Example: `  tallystick replay --data ./data --tenant acme --period 2026-10 --meter seats --aggregation max
   tallystick replay --store postgres://tallystick@db.internal/ledger --tenant acme --period 2026-10 --late reject --lateness 24h
   tallystick replay --data ./data --tenant acme --period 2026-10 --meter seats --aggregation max --apply --reason "contract 7 bills the peak"`,
@@ -71,9 +73,9 @@ func (f *replayFlags) add(c *cobra.Command) {
 	c.Flags().StringVar(&f.period, "period", "", "the month, `yyyy-mm`")
 	c.Flags().StringVar(&f.meter, "meter", "", "only this meter; default: all")
 	c.Flags().StringVar(&f.customer, "customer", "", "only this customer; default: all")
-	c.Flags().StringVar(&f.aggregation, "aggregation", "", "sum, count, min, max, last, unique or avg; default: the meter's own")
-	c.Flags().StringVar(&f.late, "late", "", "adjust or reject; default: the meter's own")
-	c.Flags().StringVar(&f.lateness, "lateness", "", "`DURATION` like 48h; default: the meter's own")
+	c.Flags().StringVar(&f.aggregation, "aggregation", "", "sum, count, min, max, last, unique or avg; default: as in force")
+	c.Flags().StringVar(&f.late, "late", "", "adjust or reject; default: as in force")
+	c.Flags().StringVar(&f.lateness, "lateness", "", "`DURATION` like 48h; default: as in force")
 	c.Flags().BoolVar(&f.apply, "apply", false, "add each difference to its total as an adjustment")
 	c.Flags().StringVar(&f.reason, "reason", "", "why, for the adjustments")
 }

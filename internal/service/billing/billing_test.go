@@ -45,8 +45,13 @@ type world struct {
 
 func newWorld(t handle) *world {
 	t.Helper()
+	return newWorldOn(t, func(now func() time.Time) store.Store { return naive.New(naive.Options{Now: now}) })
+}
+
+func newWorldOn(t handle, open func(now func() time.Time) store.Store) *world {
+	t.Helper()
 	w := &world{handle: t, now: start}
-	w.store = &watched{Store: naive.New(naive.Options{Now: func() time.Time { return w.now }})}
+	w.store = &watched{Store: open(func() time.Time { return w.now })}
 	w.Service = New(w.store)
 	w.registry = registry.New(w.store.Store, rand.Reader)
 	if _, _, err := w.registry.CreateTenant(t.Context(), "operator", tenant.Tenant{ID: "acme"}); err != nil {

@@ -10,15 +10,15 @@ import (
 
 	"github.com/tallystick/tallystick/internal/core/amount"
 	"github.com/tallystick/tallystick/internal/core/calendar"
-	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/meter"
 	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/store"
 )
 
-// ReplayRequest asks what a month would have come to under other settings. Empty filters take every meter and customer; nil
-// settings are the meter's own.
+// ReplayRequest asks what a month would have come to under other settings. Empty filters take every meter and customer. Settings that are
+// nil are those in force for the counter: of the last replay that was applied to it and not reverted, else the meter's own. So a
+// replay never proposes to undo another by not naming its settings; naming the meter's own does.
 type ReplayRequest struct {
 	Tenant          string
 	Month           calendar.Month
@@ -35,7 +35,7 @@ type ReplayRequest struct {
 	Progress func(done uint64)
 }
 
-// Difference is what the settings change of one counter. Totals include what people adjusted.
+// Difference is what the settings change of one counter. Totals include what people adjusted; before is as of the settings in force.
 type Difference struct {
 	Meter, Customer           string
 	OnTimeBefore, OnTimeAfter amount.Amount
@@ -58,7 +58,7 @@ var errChanged = errors.New("the counter and its rows do not agree, or change fa
 // Replay computes every counter of the month anew from the ledger's rows and calls fn for those that come out different. Nothing
 // is changed unless asked. Errors: NotFound (tenant, meter), Invalid (settings, reason), TenantClosed, and those of fn.
 func (s *Service) Replay(ctx context.Context, q ReplayRequest, fn func(Difference) error) error {
-	r := &replaying{s: s, q: q, earlier: map[usage.CounterID]amount.Amount{}}
+	r := &replaying{s: s, q: q, earlier: map[usage.CounterID]*applied{}, changes: map[usage.CounterID]int{}}
 	if p := q.check(); p != nil {
 		return p
 	}
@@ -71,8 +71,8 @@ func (s *Service) Replay(ctx context.Context, q ReplayRequest, fn func(Differenc
 		if err != nil {
 			return fmt.Errorf("replay %s of %q: %w", p.Meter, p.Customer, err)
 		}
-		if d.TotalBefore != d.TotalAfter || d.OnTimeBefore != d.OnTimeAfter || d.Refused > 0 {
-			if err := fn(d); err != nil {
+		if d.TotalBefore != d.TotalAfter || d.OnTimeBefore != d.OnTimeAfter || d.Refused != d.refusedBefore {
+			if err := fn(d.Difference); err != nil {
 				return err
 			}
 		}
@@ -96,31 +96,15 @@ func (q *ReplayRequest) check() *problem.Error {
 	return nil
 }
 
-// settings names what was asked for, in the adjustments that come of it.
-func (q *ReplayRequest) settings() string {
-	said := []string{}
-	if q.Aggregation != nil {
-		said = append(said, "aggregation="+q.Aggregation.String())
-	}
-	if q.Late != nil {
-		said = append(said, "late="+q.Late.String())
-	}
-	if q.Lateness != nil {
-		said = append(said, "lateness="+q.Lateness.String())
-	}
-	if len(said) == 0 {
-		return "own settings"
-	}
-	return strings.Join(said, " ")
-}
+func (q *ReplayRequest) settings() settings { return settings{q.Lateness, q.Late, q.Aggregation} }
 
 type replaying struct {
 	s      *Service
 	q      ReplayRequest
-	meters map[string]store.Meter // as they are to be replayed
-	own    map[string]meter.Aggregation
-	// earlier is what replays have added, by the rows up to seen.
-	earlier map[usage.CounterID]amount.Amount
+	meters map[string]store.Meter
+	// earlier is what replays have done, by the rows up to seen, and changes how often to each counter.
+	earlier map[usage.CounterID]*applied
+	changes map[usage.CounterID]int
 	seen    uint64
 }
 
@@ -146,60 +130,57 @@ func (r *replaying) plan(ctx context.Context) (places []store.CounterPlace, err 
 	return places, err
 }
 
-// settle gives each meter the settings asked for.
+// settle reads the meters and looks whether the settings can be theirs.
 func (r *replaying) settle(v store.View) error {
 	all, err := allMeters(v)
 	if err != nil {
 		return err
 	}
-	r.meters, r.own = map[string]store.Meter{}, map[string]meter.Aggregation{}
+	r.meters = map[string]store.Meter{}
 	for _, m := range all {
-		r.own[m.Slug] = m.Aggregation
-		if r.q.Lateness != nil {
-			m.Lateness = *r.q.Lateness
-		}
-		if r.q.Late != nil {
-			m.Late = *r.q.Late
-		}
-		if a := r.q.Aggregation; a != nil {
-			wanted := r.q.Meter == "" || r.q.Meter == m.Slug
-			if *a == meter.Unique && m.UniqueProperty == "" && wanted {
-				return problem.At("aggregation", "meter %s names no unique_property, so its rows hold no members", m.Slug)
-			}
-			m.Aggregation = *a
+		wanted := r.q.Meter == "" || r.q.Meter == m.Slug
+		if a := r.q.Aggregation; a != nil && *a == meter.Unique && m.UniqueProperty == "" && wanted {
+			return problem.At("aggregation", "meter %s names no unique_property, so its rows hold no members", m.Slug)
 		}
 		r.meters[m.Slug] = m
 	}
 	return nil
 }
 
+// computed is a difference and what it was computed from.
+type computed struct {
+	Difference
+	before        usage.Counter
+	refusedBefore int // facts that would not have been kept by the settings in force
+	changes       int // that earlier replays made to the counter
+}
+
 // counter replays one counter and, if asked, applies the difference.
-func (r *replaying) counter(ctx context.Context, p store.CounterPlace) (Difference, error) {
+func (r *replaying) counter(ctx context.Context, p store.CounterPlace) (computed, error) {
 	for range applyTries {
-		d, before, err := r.compute(ctx, p)
+		d, err := r.compute(ctx, p)
 		if errors.Is(err, errChanged) {
 			continue
 		}
 		if err != nil || !r.q.Apply || d.Amount().IsZero() {
 			return d, err
 		}
-		d.Adjustment, err = r.apply(ctx, p, &d, &before)
+		d.Adjustment, err = r.apply(ctx, p, &d)
 		if !errors.Is(err, errChanged) {
 			return d, err
 		}
 	}
-	return Difference{}, errChanged
+	return computed{}, errChanged
 }
 
 func (r *replaying) id(p store.CounterPlace) usage.CounterID {
 	return usage.CounterID{Meter: r.meters[p.Meter].Number, Customer: p.Customer, Month: p.Month}
 }
 
-func (r *replaying) compute(ctx context.Context, p store.CounterPlace) (d Difference, before usage.Counter, err error) {
-	m := r.meters[p.Meter]
-	d = Difference{Meter: p.Meter, Customer: p.Customer}
+func (r *replaying) compute(ctx context.Context, p store.CounterPlace) (d computed, err error) {
+	d.Meter, d.Customer = p.Meter, p.Customer
 	err = r.s.view(ctx, r.q.Tenant, func(v store.View) error {
-		if before, err = v.Counter(r.id(p)); err != nil {
+		if d.before, err = v.Counter(r.id(p)); err != nil {
 			return fmt.Errorf("read counter: %w", err)
 		}
 		if err := r.note(v); err != nil {
@@ -213,47 +194,33 @@ func (r *replaying) compute(ctx context.Context, p store.CounterPlace) (d Differ
 		if err != nil {
 			return fmt.Errorf("read period: %w", err)
 		}
-		// A live counter may be ahead of the rows that were read. Whatever the settings, its rows must add up to it.
-		plain := m.Meter
-		plain.Late = meter.Adjust
-		if all := usage.Replay(rows, &plain, period.Seq).All; !all.Equal(before.All()) {
-			return errChanged
-		}
-		after := usage.Replay(rows, &m.Meter, period.Seq)
-		manual, _ := before.Manual.Sub(r.earlier[r.id(p)]) // what people added, apart from replays
-		d.Refused = after.Refused
-		d.OnTimeBefore, d.OnTimeAfter = before.OnTime.Value(r.own[p.Meter]), after.OnTime.Value(m.Aggregation)
-		d.TotalBefore = before.Total(r.own[p.Meter])
-		d.TotalAfter, _ = after.All.Value(m.Aggregation).Add(manual)
-		return nil
+		return r.compare(p, rows, period.Seq, &d)
 	})
-	return d, before, err
+	return d, err
 }
 
-// note reads what replays have added since it was called last.
-func (r *replaying) note(v store.View) error {
-	for end := false; !end; {
-		var bad error
-		last, ended, err := v.Rows(r.seen, store.RowHint{Changes: true}, func(row *ledger.Row) bool {
-			if row.Change == nil || row.Change.EntityType != adjustmentEntity {
-				return true
-			}
-			state, err := ledger.DecodeState(row)
-			if err != nil {
-				bad = err
-				return false
-			}
-			if a := state.Adjustment; a != nil && a.Replay != "" {
-				id := usage.CounterID{Meter: a.Meter, Customer: a.Customer, Month: a.Month}
-				r.earlier[id], _ = r.earlier[id].Add(a.Amount)
-			}
-			return true
-		})
-		if err != nil || bad != nil {
-			return fmt.Errorf("read earlier replays: %w", errors.Join(err, bad))
-		}
-		r.seen, end = last, ended
+// compare decides the rows by the settings in force and by those asked for.
+func (r *replaying) compare(p store.CounterPlace, rows []usage.Arrival, closed uint64, d *computed) error {
+	own, earlier := r.meters[p.Meter].Meter, r.before(r.id(p))
+	d.changes = r.changes[r.id(p)]
+	// A live counter may be ahead of the rows that were read. Whatever the settings, its rows must add up to it.
+	plain := own
+	plain.Late = meter.Adjust
+	if all := usage.Replay(rows, &plain, closed).All; !all.Equal(d.before.All()) {
+		return errChanged
 	}
+	d.OnTimeBefore, d.TotalBefore = d.before.OnTime.Value(own.Aggregation), d.before.Total(own.Aggregation)
+	inForce, is := earlier.inForce()
+	if is {
+		m := inForce.on(own)
+		by := usage.Replay(rows, &m, closed)
+		d.OnTimeBefore, d.refusedBefore = by.OnTime.Value(m.Aggregation), by.Refused
+	}
+	asked := r.q.settings().over(inForce).on(own)
+	after := usage.Replay(rows, &asked, closed)
+	manual, _ := d.before.Manual.Sub(earlier.amount) // what people added, apart from replays
+	d.Refused, d.OnTimeAfter = after.Refused, after.OnTime.Value(asked.Aggregation)
+	d.TotalAfter, _ = after.All.Value(asked.Aggregation).Add(manual)
 	return nil
 }
 
@@ -285,22 +252,22 @@ func arrivals(v store.View, id usage.CounterID) ([]usage.Arrival, error) {
 }
 
 // apply adds the difference unless the counter is no longer what it was computed from.
-func (r *replaying) apply(ctx context.Context, p store.CounterPlace, d *Difference, before *usage.Counter) (id string, err error) {
-	own := r.own[p.Meter]
+func (r *replaying) apply(ctx context.Context, p store.CounterPlace, d *computed) (id string, err error) {
+	counter, own := r.id(p), r.meters[p.Meter].Aggregation
 	err = r.s.update(ctx, r.q.Tenant, func(tx store.Tx) error {
-		now, err := tx.Counter(r.id(p))
+		now, err := tx.Counter(counter)
 		if err != nil {
 			return fmt.Errorf("read counter: %w", err)
 		}
-		earlier := r.earlier[r.id(p)]
 		if err := r.note(tx); err != nil {
 			return err
 		}
-		if !now.Equal(before, own) || r.earlier[r.id(p)] != earlier {
+		if !now.Equal(&d.before, own) || r.changes[counter] != d.changes {
 			return errChanged
 		}
-		made, err := adjust(tx, "created", p.Meter, usage.Adjustment{Meter: r.id(p).Meter, Customer: p.Customer, Month: p.Month, Amount: d.Amount(),
-			Reason: r.q.Reason, Actor: r.q.Actor, Replay: r.q.settings()})
+		inForce, _ := r.before(counter).inForce()
+		made, err := adjust(tx, "created", p.Meter, usage.Adjustment{Meter: counter.Meter, Customer: p.Customer, Month: p.Month, Amount: d.Amount(),
+			Reason: r.q.Reason, Actor: r.q.Actor, Replay: r.q.settings().over(inForce).String()})
 		id = made.ID
 		return err
 	})

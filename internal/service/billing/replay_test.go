@@ -75,7 +75,7 @@ func TestReplayAppliesOnce(t *testing.T) {
 		t.Errorf("%+v, %v", a, err)
 	}
 	for range 3 {
-		if again := w.replay(q); again[0].Adjustment != "" || w.total(t, "calls", "ann", "2026-11") != "9" {
+		if again := w.replay(q); len(again) != 0 || w.total(t, "calls", "ann", "2026-11") != "9" {
 			t.Fatalf("applied again: %+v", again)
 		}
 	}
@@ -84,10 +84,71 @@ func TestReplayAppliesOnce(t *testing.T) {
 	if got := w.total(t, "calls", "ann", "2026-11"); got != "10" {
 		t.Errorf("the peak is 8 now, and 2 were added by hand: total %s", got)
 	}
-	q.Aggregation = nil
+	q.Aggregation = set(meter.Sum)
 	w.replay(q)
 	if got := w.total(t, "calls", "ann", "2026-11"); got != "26" {
-		t.Errorf("a replay by its own settings takes back what replays added: total %s", got)
+		t.Errorf("a replay by the meter's own aggregation takes back what replays added: total %s", got)
+	}
+}
+
+// Given a replay that was applied to one meter, when all meters are replayed by settings that say nothing of it, then it stays in force.
+func TestReplayLeavesAnAppliedOneInForce(t *testing.T) {
+	for name, open := range stores {
+		t.Run(name, func(t *testing.T) {
+			replayInForce(t, newWorldOn(t, func(now func() time.Time) store.Store { return open(t, now) }))
+		})
+	}
+}
+
+func replayInForce(t *testing.T, w *world) {
+	for _, q := range []string{"5", "7", "4"} {
+		w.record("calls", "ann", "2026-11-10", q)
+		w.record("peak", "ann", "2026-11-10", q)
+	}
+	w.record("calls", "ann", "2026-11-02", "9") // late
+	month, n := period(t, "2026-11"), amount.FromInt
+	peak := ReplayRequest{Month: month, Meter: "calls", Aggregation: set(meter.Max), Apply: true, Reason: "peak", Actor: "operator"}
+	first := w.replay(peak)
+	wantSame(t, first, []Difference{{Meter: "calls", Customer: "ann", OnTimeBefore: n(16), OnTimeAfter: n(7), TotalBefore: n(25), TotalAfter: n(9), Adjustment: first[0].Adjustment}})
+	if got := w.replay(ReplayRequest{Month: month}); len(got) != 0 {
+		t.Errorf("the settings in force propose %+v", got)
+	}
+	if got := w.replay(peak); len(got) != 0 {
+		t.Errorf("the same again proposes %+v", got)
+	}
+	strict := ReplayRequest{Month: month, Late: set(meter.Reject), Apply: true, Reason: "late ones are refused", Actor: "operator"}
+	second := w.replay(strict)
+	wantSame(t, second, []Difference{{Meter: "calls", Customer: "ann", OnTimeBefore: n(7), OnTimeAfter: n(7), TotalBefore: n(9), TotalAfter: n(7), Refused: 1, Adjustment: second[0].Adjustment}})
+	if a, err := w.Adjustment(t.Context(), "acme", second[0].Adjustment); err != nil || a.Replay != "aggregation=max late=reject" || a.Amount.String() != "-2" {
+		t.Errorf("%+v, %v", a, err)
+	}
+	if got := w.replay(ReplayRequest{Month: month}); len(got) != 0 {
+		t.Errorf("the settings in force propose %+v", got)
+	}
+	third := w.replay(ReplayRequest{Month: month, Meter: "calls", Aggregation: set(meter.Min)})
+	wantSame(t, third, []Difference{{Meter: "calls", Customer: "ann", OnTimeBefore: n(7), OnTimeAfter: n(4), TotalBefore: n(7), TotalAfter: n(4), Refused: 1}})
+	if _, err := w.Revert(t.Context(), "k", "acme", second[0].Adjustment); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.replay(ReplayRequest{Month: month}); len(got) != 0 || w.total(t, "calls", "ann", "2026-11") != "9" {
+		t.Errorf("after the revert the first is in force again: %+v", got)
+	}
+	w.record("calls", "ann", "2026-11-11", "8")
+	got := w.replay(ReplayRequest{Month: month})
+	wantSame(t, got, []Difference{{Meter: "calls", Customer: "ann", OnTimeBefore: n(8), OnTimeAfter: n(8), TotalBefore: n(17), TotalAfter: n(9)}})
+}
+
+func TestSettingsReadBack(t *testing.T) {
+	for _, s := range []settings{{}, {Aggregation: set(meter.Avg)}, {Late: set(meter.Adjust)}, {set(36 * time.Hour), set(meter.Reject), set(meter.Unique)}} {
+		got, err := parseSettings(s.String())
+		if err != nil || got.String() != s.String() {
+			t.Errorf("%s is read as %s, %v", s, got, err)
+		}
+	}
+	for _, bad := range []string{"", "aggregation=median", "late=never", "lateness=long", "color=red", "aggregation=max,late=reject"} {
+		if got, err := parseSettings(bad); err == nil {
+			t.Errorf("%q is read as %s", bad, got)
+		}
 	}
 }
 
