@@ -163,9 +163,19 @@ type Period struct {
 	ClosedAt time.Time `json:"closed_at"`
 }
 
-// ClosePeriod seals a month; it is in force when the call returns.
+// ClosePeriod closes a month that is over; it is in force when the call
+// returns. One that is not over is a 409 with the code period_not_over.
 func (c *Client) ClosePeriod(ctx context.Context, period string) (*Period, error) {
 	return fetch[Period](ctx, c, http.MethodPost, "/v1/periods/"+segment(period)+"/close", nil, nil)
+}
+
+// CloseRunningPeriod closes a month also when it is not over. What is used in
+// the rest of it becomes adjustments.
+func (c *Client) CloseRunningPeriod(ctx context.Context, period string) (*Period, error) {
+	confirmed := struct {
+		Confirm bool `json:"confirm"`
+	}{true}
+	return fetch[Period](ctx, c, http.MethodPost, "/v1/periods/"+segment(period)+"/close", nil, confirmed)
 }
 
 // Period reads one month.

@@ -73,6 +73,7 @@ func TestEveryMethodAsksWhatTheContractSays(t *testing.T) {
 		}},
 		{`POST /v1/adjustments/a1/revert `, func(c *client.Client) error { _, err := c.RevertAdjustment(ctx, "a1"); return err }},
 		{`POST /v1/periods/2026-11/close `, func(c *client.Client) error { _, err := c.ClosePeriod(ctx, "2026-11"); return err }},
+		{`POST /v1/periods/2026-11/close {"confirm":true}`, func(c *client.Client) error { _, err := c.CloseRunningPeriod(ctx, "2026-11"); return err }},
 		{`GET /v1/periods `, func(c *client.Client) error { _, err := c.Periods(ctx, client.Paging{}); return err }},
 		{`GET /v1/periods/2026-11 `, func(c *client.Client) error { _, err := c.Period(ctx, "2026-11"); return err }},
 		{`GET /healthz `, func(c *client.Client) error { return c.Health(ctx) }},

@@ -182,7 +182,7 @@ func agreeOnClose(t *testing.T, f *fleet) {
 		return page.Items[0]
 	}
 	until(t, "there is something to seal", func() bool { return counter(1).Count >= 300 })
-	if _, err := f.at(0).ClosePeriod(ctx, period); err != nil {
+	if _, err := f.at(0).CloseRunningPeriod(ctx, period); err != nil {
 		t.Fatal(err)
 	}
 	closed.Store(true)

@@ -36,13 +36,18 @@ func (x *exchange) form() (*form, error) {
 	return parseForm(body)
 }
 
-// noForm reads the body of a request that needs none: nothing, or an empty object.
-func (x *exchange) noForm() error {
+// optionalForm reads a body that may be left out, which is the same as an empty object.
+func (x *exchange) optionalForm() (*form, error) {
 	body, err := x.setupBody()
 	if err != nil || len(body) == 0 {
-		return err
+		return &form{}, err
 	}
-	f, err := parseForm(body)
+	return parseForm(body)
+}
+
+// noForm reads the body of a request that needs none: nothing, or an empty object.
+func (x *exchange) noForm() error {
+	f, err := x.optionalForm()
 	if err != nil {
 		return err
 	}

@@ -89,17 +89,23 @@ func closePeriod(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	if err := x.noForm(); err != nil {
-		return err
-	}
-	p, err := x.s.options.Billing.ClosePeriod(x.r.Context(), x.caller.Actor(), x.caller.Tenant, m)
+	f, err := x.optionalForm()
 	if err != nil {
 		return err
 	}
-	return x.answer(http.StatusOK, appendPeriod(&p))
+	confirmed := false
+	f.bool("confirm", &confirmed)
+	if err := f.done(); err != nil {
+		return err
+	}
+	p, err := x.s.options.Billing.ClosePeriod(x.r.Context(), x.caller.Actor(), x.caller.Tenant, m, confirmed)
+	if err != nil {
+		return err
+	}
+	return x.answer(http.StatusOK, append(appendPeriodItem(nil, &p), '\n'))
 }
 
-// appendPeriod adds the seal, which a list does not have: it takes a read of every counter of the month.
+// appendPeriod adds the seal, which a list and the answer to a close do not have: it takes a read of every counter of the month.
 func appendPeriod(p *billing.Period) []byte {
 	b := appendPeriodItem(nil, p)
 	b = appendHash(b[:len(b)-1], "seal", p.Seal)

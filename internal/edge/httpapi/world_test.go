@@ -114,6 +114,7 @@ type world struct {
 	clock  atomic.Int64 // nanoseconds
 	keys   map[string]string
 	check  func(c call, a answer) // every exchange passes here; nil: none
+	before func(c call) call      // every request passes here; nil: none
 
 	tooMany atomic.Bool // no request key is admitted any more
 }
@@ -256,6 +257,9 @@ func (w *world) request(c call) *http.Request {
 
 func (w *world) do(c call) answer {
 	w.t.Helper()
+	if w.before != nil {
+		c = w.before(c)
+	}
 	if c.method == http.MethodPost && c.path == eventsPath {
 		w.server.Client().CloseIdleConnections() // a new connection starts in a lane
 	}

@@ -77,6 +77,7 @@ func (w *world) record(to, customer, at, quantity string) usage.Verdict {
 		Given: usage.GivenCustomer | usage.GivenTime | usage.GivenQuantity}
 	if to == "llm" {
 		e.Type, e.Given = to, e.Given|usage.GivenType|usage.GivenProperties
+		e.Quantity, e.Given = amount.One, e.Given&^usage.GivenQuantity
 		e.Properties = fmt.Sprintf(`{"in":%s,"out":1}`, quantity)
 	} else {
 		e.Meter, e.Given = to, e.Given|usage.GivenMeter
@@ -135,7 +136,18 @@ func (w *world) mustAdjust(slug, customer, month, a string) usage.Adjustment {
 
 func (w *world) mustClose(month string) Period {
 	w.Helper()
-	p, err := w.ClosePeriod(w.Context(), "k1", "acme", period(w, month))
+	p, err := w.ClosePeriod(w.Context(), "k1", "acme", period(w, month), true)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return p
+}
+
+// sealed closes a month and reads its seal.
+func (w *world) sealed(month string) Period {
+	w.Helper()
+	w.mustClose(month)
+	p, err := w.Period(w.Context(), "acme", period(w, month))
 	if err != nil {
 		w.Fatal(err)
 	}

@@ -23,21 +23,36 @@ type Period struct {
 	Seal *[sha256.Size]byte
 }
 
-// ClosePeriod fixes a month's totals: what comes later is an adjustment. The current month may be closed, a later one not;
-// closing a closed one changes nothing. Errors: NotFound, Invalid (it has not begun), TenantClosed.
-func (s *Service) ClosePeriod(ctx context.Context, actor, tenantID string, m calendar.Month) (Period, error) {
-	err := s.update(ctx, tenantID, func(tx store.Tx) error {
-		if m.Start() > tx.Now() {
+// ClosePeriod fixes a month's totals: what comes later is an adjustment. The current month may be closed if that is confirmed, a
+// later one not; closing a closed one changes nothing. The period is returned without its seal, which reads every counter of the
+// month: this may run inside the transaction of a request, which holds up every commit. Errors: NotFound, Invalid (it has not
+// begun), PeriodNotOver (and not confirmed), TenantClosed.
+func (s *Service) ClosePeriod(ctx context.Context, actor, tenantID string, m calendar.Month, confirmed bool) (closed Period, err error) {
+	err = s.update(ctx, tenantID, func(tx store.Tx) error {
+		p, err := tx.Period(m)
+		switch {
+		case err != nil:
+			return fmt.Errorf("read period %s: %w", m, err)
+		case p.Closed:
+		case m.Start() > tx.Now():
 			return problem.At("period", "%s has not begun: a period can be closed once it has", m)
+		case m.End() > tx.Now() && !confirmed:
+			return problem.New(problem.PeriodNotOver, `%s is not over until %s: what comes after a close is an adjustment. To close it all the same send {"confirm":true}`, m, m.End())
+		default:
+			if err := closeOnce(tx, actor, m); err != nil {
+				return err
+			}
+			if p, err = tx.Period(m); err != nil {
+				return fmt.Errorf("read period %s: %w", m, err)
+			}
 		}
-		return closeOnce(tx, actor, m)
+		closed = Period{Period: p}
+		return nil
 	})
 	if err != nil {
 		return Period{}, err
 	}
-	// The seal reads every counter of the month. Here that holds up nobody's commit, and a close that is repeated because this
-	// read failed finds the period closed.
-	return s.Period(ctx, tenantID, m)
+	return closed, nil
 }
 
 // closeOnce closes a month unless it is closed.

@@ -28,7 +28,7 @@ func TestAPeriodIsClosedOnce(t *testing.T) {
 	wantSame(t, w.change(seq).Event, audit.Event{Type: "period.closed", Source: "api", Actor: "k1", EntityType: "period", EntityID: "2026-10", Payload: `{"period":"2026-10"}`})
 
 	w.now = w.now.Add(time.Hour)
-	again, err := w.ClosePeriod(t.Context(), "k2", "acme", month)
+	again, err := w.ClosePeriod(t.Context(), "k2", "acme", month, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +37,10 @@ func TestAPeriodIsClosedOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantSame(t, read, closed)
+	wantSame(t, read.Period, closed.Period)
+	if read.Seal == nil || closed.Seal != nil {
+		t.Errorf("the seal is %v when it is read, %v when it is closed", read.Seal, closed.Seal)
+	}
 	if w.head() != seq {
 		t.Error("closing again left a row")
 	}
@@ -47,10 +50,14 @@ func TestPeriodsThatCannotBeClosed(t *testing.T) {
 	w := newWorld(t)
 	w.now = time.Date(2026, 11, 30, 23, 59, 59, 0, time.UTC)
 	head := w.head()
-	_, err := w.ClosePeriod(t.Context(), "k", "acme", period(t, "2026-12"))
-	wantCode(t, err, problem.Invalid)
+	for _, confirmed := range []bool{false, true} {
+		_, err := w.ClosePeriod(t.Context(), "k", "acme", period(t, "2026-12"), confirmed)
+		wantCode(t, err, problem.Invalid)
+	}
+	_, err := w.ClosePeriod(t.Context(), "k", "acme", period(t, "2026-11"), false)
+	wantCode(t, err, problem.PeriodNotOver)
 	for _, id := range []string{"nobody", "", tenant.Operator} {
-		_, err = w.ClosePeriod(t.Context(), "k", id, period(t, "2026-11"))
+		_, err = w.ClosePeriod(t.Context(), "k", id, period(t, "2026-11"), true)
 		wantCode(t, err, problem.NotFound)
 		_, err = w.Period(t.Context(), id, period(t, "2026-11"))
 		wantCode(t, err, problem.NotFound)
@@ -61,14 +68,17 @@ func TestPeriodsThatCannotBeClosed(t *testing.T) {
 		t.Error("a refusal left a row")
 	}
 	if p := w.mustClose("2026-11"); !p.Closed {
-		t.Error("the current month may be closed")
+		t.Error("the current month may be closed when that is confirmed")
+	}
+	if _, err := w.ClosePeriod(t.Context(), "k", "acme", period(t, "2026-11"), false); err != nil {
+		t.Errorf("a closed month needs no confirmation: %v", err)
 	}
 	w.now = w.now.Add(time.Second)
 	if p := w.mustClose("2026-12"); !p.Closed {
 		t.Error("a month may be closed once it has begun")
 	}
 	w.closeTenant()
-	_, err = w.ClosePeriod(t.Context(), "k", "acme", period(t, "2026-09"))
+	_, err = w.ClosePeriod(t.Context(), "k", "acme", period(t, "2026-09"), false)
 	wantCode(t, err, problem.TenantClosed)
 	if p, err := w.Period(t.Context(), "acme", period(t, "2026-11")); err != nil || p.Seal == nil {
 		t.Errorf("a closed tenant stays readable: %+v, %v", p, err)
@@ -112,14 +122,14 @@ func TestTheSealIsThatOfTheTotalsAtTheClose(t *testing.T) {
 	w.record("calls", "ann", "2026-09-05", "100")
 	w.record("calls", "ann", "2026-11-05", "100")
 	w.mustAdjust("calls", "ann", "2026-10", "0.5")
-	closed := w.mustClose("2026-10")
+	closed := w.sealed("2026-10")
 	seal := ledger.NewSeal(period(t, "2026-10"), closed.Seq)
 	seal.Add("calls", "ann", number(t, "1.5"))
 	seal.Add("calls", "bob", number(t, "2"))
 	seal.Add("peak", "ann", number(t, "3"))
 	wantSame(t, *closed.Seal, seal.Sum())
 
-	other := w.mustClose("2026-09")
+	other := w.sealed("2026-09")
 	if *other.Seal == *closed.Seal {
 		t.Error("two periods have one seal")
 	}
@@ -129,7 +139,7 @@ func TestTheSealNeverChangesWhateverComesAfterTheClose(t *testing.T) {
 	w := newWorld(t)
 	w.record("calls", "ann", "2026-10-05", "5")
 	kept := w.mustAdjust("calls", "bob", "2026-10", "7")
-	closed := w.mustClose("2026-10")
+	closed := w.sealed("2026-10")
 	same := func(after string) {
 		t.Helper()
 		p, err := w.Period(t.Context(), "acme", period(t, "2026-10"))

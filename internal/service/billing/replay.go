@@ -58,7 +58,7 @@ var errChanged = errors.New("the counter and its rows do not agree, or change fa
 // Replay computes every counter of the month anew from the ledger's rows and calls fn for those that come out different. Nothing
 // is changed unless asked. Errors: NotFound (tenant, meter), Invalid (settings, reason), TenantClosed, and those of fn.
 func (s *Service) Replay(ctx context.Context, q ReplayRequest, fn func(Difference) error) error {
-	r := &replaying{s: s, q: q, earlier: map[usage.CounterID]*applied{}, changes: map[usage.CounterID]int{}}
+	r := &replaying{s: s, q: q, earlier: map[usage.CounterID]*applied{}}
 	if p := q.check(); p != nil {
 		return p
 	}
@@ -102,9 +102,8 @@ type replaying struct {
 	s      *Service
 	q      ReplayRequest
 	meters map[string]store.Meter
-	// earlier is what replays have done, by the rows up to seen, and changes how often to each counter.
+	// earlier is what replays have done, by the rows up to seen.
 	earlier map[usage.CounterID]*applied
-	changes map[usage.CounterID]int
 	seen    uint64
 }
 
@@ -152,7 +151,6 @@ type computed struct {
 	Difference
 	before        usage.Counter
 	refusedBefore int // facts that would not have been kept by the settings in force
-	changes       int // that earlier replays made to the counter
 }
 
 // counter replays one counter and, if asked, applies the difference.
@@ -202,7 +200,6 @@ func (r *replaying) compute(ctx context.Context, p store.CounterPlace) (d comput
 // compare decides the rows by the settings in force and by those asked for.
 func (r *replaying) compare(p store.CounterPlace, rows []usage.Arrival, closed uint64, d *computed) error {
 	own, earlier := r.meters[p.Meter].Meter, r.before(r.id(p))
-	d.changes = r.changes[r.id(p)]
 	// A live counter may be ahead of the rows that were read. Whatever the settings, its rows must add up to it.
 	plain := own
 	plain.Late = meter.Adjust
@@ -259,10 +256,12 @@ func (r *replaying) apply(ctx context.Context, p store.CounterPlace, d *computed
 		if err != nil {
 			return fmt.Errorf("read counter: %w", err)
 		}
-		if err := r.note(tx); err != nil {
-			return err
+		// Whether anybody adjusted since is one look at the audit log; what they did is read again outside of the transaction.
+		adjusted, err := tx.AuditEvents(store.AuditQuery{EntityType: adjustmentEntity, Limit: 1})
+		if err != nil {
+			return fmt.Errorf("look for adjustments: %w", err)
 		}
-		if !now.Equal(&d.before, own) || r.changes[counter] != d.changes {
+		if !now.Equal(&d.before, own) || len(adjusted) > 0 && adjusted[0].Seq > r.seen {
 			return errChanged
 		}
 		inForce, _ := r.before(counter).inForce()

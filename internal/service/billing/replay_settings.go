@@ -172,7 +172,6 @@ func (r *replaying) noteRow(row *ledger.Row) error {
 	if r.earlier[id] == nil {
 		r.earlier[id] = &applied{}
 	}
-	r.changes[id]++
 	return r.earlier[id].take(usage.ManualID(row.Seq), a)
 }
 

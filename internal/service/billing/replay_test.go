@@ -1,6 +1,7 @@
 package billing
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -185,7 +186,7 @@ func TestReplayOfAClosedPeriodGoesIntoTheNextBill(t *testing.T) {
 	w := newWorld(t)
 	w.record("calls", "ann", "2026-10-10", "5")
 	w.record("calls", "ann", "2026-10-11", "7")
-	closed := w.mustClose("2026-10")
+	closed := w.sealed("2026-10")
 	w.record("calls", "ann", "2026-10-12", "1")
 	w.replay(ReplayRequest{Month: period(t, "2026-10"), Aggregation: set(meter.Max), Apply: true, Reason: "peak", Actor: "operator"})
 	after, err := w.Period(t.Context(), "acme", period(t, "2026-10"))
@@ -195,6 +196,39 @@ func TestReplayOfAClosedPeriodGoesIntoTheNextBill(t *testing.T) {
 	wantSame(t, after, closed)
 	if got := w.total(t, "calls", "ann", "2026-10"); got != "7" {
 		t.Errorf("total %s", got)
+	}
+}
+
+// interrupted is a store on which something happens before the first transaction of the one who holds it.
+type interrupted struct {
+	store.Store
+	by func()
+}
+
+func (s *interrupted) Update(ctx context.Context, id string, fn func(store.Tx) error) error {
+	if by := s.by; by != nil {
+		s.by = nil
+		by()
+	}
+	return s.Store.Update(ctx, id, fn)
+}
+
+// Given a replay that has computed a difference, when another replay applies the same and a person takes it back before the first one
+// applies, then the counter looks as before, and the first one finds that there is nothing left to apply.
+func TestReplayFindsWhatOthersAdjustedMeanwhile(t *testing.T) {
+	w := newWorld(t)
+	w.record("calls", "ann", "2026-11-10", "5")
+	w.record("calls", "ann", "2026-11-11", "7")
+	q := ReplayRequest{Tenant: "acme", Month: period(t, "2026-11"), Meter: "calls", Aggregation: set(meter.Max), Apply: true, Reason: "peak", Actor: "operator"}
+	s := New(&interrupted{w.store.Store, func() {
+		w.replay(q)
+		w.mustAdjust("calls", "ann", "2026-11", "5")
+	}})
+	if err := s.Replay(t.Context(), q, func(Difference) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.total(t, "calls", "ann", "2026-11"); got != "12" {
+		t.Errorf("total %s, want the peak of 7 and the 5 that a person added", got)
 	}
 }
 
@@ -229,7 +263,7 @@ func TestReplayEqualsAMeterThatAlwaysHadTheSettings(t *testing.T) {
 		if _, err := w.registry.CreateMeter(rt.Context(), "k", "acme", other); err != nil {
 			rt.Fatal(err)
 		}
-		sendTwice(rt, w)
+		sendTwice(rt, w, other.Aggregation == meter.Count)
 		got := w.replay(ReplayRequest{Month: period(rt, "2026-11"), Meter: "calls", Lateness: &other.Lateness, Late: &other.Late, Aggregation: &other.Aggregation,
 			Apply: true, Reason: "as other", Actor: "operator"})
 		if have, want := w.total(rt, "calls", "ann", "2026-11"), w.total(rt, "other", "ann", "2026-11"); have != want {
@@ -238,8 +272,8 @@ func TestReplayEqualsAMeterThatAlwaysHadTheSettings(t *testing.T) {
 	})
 }
 
-// sendTwice sends the same random facts and corrections to both meters.
-func sendTwice(rt *rapid.T, w *world) {
+// sendTwice sends the same random facts and corrections to both meters, facts of one when one of them counts.
+func sendTwice(rt *rapid.T, w *world, ones bool) {
 	facts := 0
 	for i := range rapid.IntRange(1, 25).Draw(rt, "facts") {
 		e := usage.Event{ID: fmt.Sprint("-", i), Quantity: amount.FromInt(int64(rapid.IntRange(0, 9).Draw(rt, "quantity"))), Given: usage.GivenQuantity}
@@ -254,6 +288,9 @@ func sendTwice(rt *rapid.T, w *world) {
 		at := start.Add(-time.Duration(rapid.IntRange(0, 300).Draw(rt, "hours")) * time.Hour)
 		e.ID, e.Customer, e.Time, e.Given = fmt.Sprint("-", facts), "ann", calendar.FromTime(at), e.Given|usage.GivenCustomer|usage.GivenTime|usage.GivenMeter
 		facts++
+		if ones {
+			e.Quantity = amount.One
+		}
 		if first := w.try("calls", e); first.Seq == 0 {
 			rt.Fatal(first.Problem)
 		}

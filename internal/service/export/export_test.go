@@ -73,7 +73,8 @@ func (w *world) send(tenantID string, rounds int) {
 		plain, unique, fed := event("plain"), event("unique"), event("fed")
 		plain.Meter, plain.Resource, plain.Given = "calls", "gpt", plain.Given|usage.GivenMeter|usage.GivenResource
 		unique.Meter, unique.Properties, unique.Given = "users", fmt.Sprintf(`{"user":"u%d"}`, n%4), unique.Given|usage.GivenMeter|usage.GivenProperties
-		fed.Type, fed.Properties, fed.Given = "llm", `{"in":0.25,"out":3}`, fed.Given|usage.GivenType|usage.GivenProperties
+		fed.Type, fed.Properties, fed.Given = "llm", `{"in":0.25,"out":3}`, fed.Given&^usage.GivenQuantity|usage.GivenType|usage.GivenProperties
+		fed.Quantity = amount.One
 		less := usage.Event{ID: fmt.Sprint("less", n), Corrects: plain.ID, Quantity: amount.One.Neg(), Reason: "sent by mistake", Given: usage.GivenQuantity}
 		verdicts, err := w.store.Record(w.Context(), store.Batch{Tenant: tenantID, Events: []usage.Event{plain, unique, fed, less}})
 		if err != nil {
