@@ -23,10 +23,12 @@ type Event struct {
 	Resource    string
 	// Time is kept to the microsecond. Zero means the server's now.
 	Time time.Time
-	// Quantity is 1 when empty.
+	// Quantity is 1 when empty. A count meter takes no other, and a meter
+	// with a value_property none at all.
 	Quantity   Decimal
 	Properties Properties
-	// Corrects is the id of the event that this one corrects, for the given Reason.
+	// Corrects is the id of the event that this one corrects, for the given
+	// Reason. It takes a key with the scope billing.
 	Corrects, Reason string
 }
 

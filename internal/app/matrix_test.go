@@ -237,6 +237,37 @@ func TestWhoMayDoWhatIsWhatTheDocumentSays(t *testing.T) {
 	}
 }
 
+// Every set of scopes that may send tries to correct: those with billing or admin may, for the others a correction is forbidden, alone and
+// in a batch, whether its target exists or not, and the ledger stays as it is.
+func TestWhoMayCorrect(t *testing.T) {
+	leaves(t)
+	m := newMatrix(t)
+	defer mustStop(t, m.server)
+	defer http.DefaultClient.CloseIdleConnections()
+	post := operation{method: "POST", path: "/v1/events"}
+	for n, scopes := range scopeSets() {
+		if !slices.Contains(scopes, "ingest") && !slices.Contains(scopes, "admin") {
+			continue // the route is not theirs
+		}
+		may := slices.Contains(scopes, "billing") || slices.Contains(scopes, "admin")
+		token, before := m.keys["acme"][fmt.Sprint(scopes)], m.head("acme")
+		for _, target := range []string{"acme-event", "nothing"} {
+			fix := fmt.Sprintf(`{"id":"fix-%d","corrects":%q,"quantity":"0.5","reason":"r"}`, n, target)
+			status, answer := m.call(post, token, nil, fix)
+			_, batch := m.call(post, token, nil, "["+fix+"]")
+			switch {
+			case !may && (status != 403 || !strings.Contains(answer, `"code":"forbidden"`) || !strings.Contains(batch, `"code":"forbidden"`)):
+				t.Errorf("%v may correct %s: %d %s, in a batch %s", scopes, target, status, answer, batch)
+			case may && (status == 403 || strings.Contains(batch, "forbidden")):
+				t.Errorf("%v may not correct %s: %d %s, in a batch %s", scopes, target, status, answer, batch)
+			}
+		}
+		if changed := m.head("acme") != before; changed != may {
+			t.Errorf("%v: the ledger changed %t", scopes, changed)
+		}
+	}
+}
+
 // denyStrangers tries everyone whom no scope would help.
 func (m *matrix) denyStrangers(o operation) {
 	m.Helper()

@@ -117,7 +117,7 @@ type RequestSettings struct {
 	// Keep is how long an answer is given again. Default 24h.
 	Keep time.Duration `yaml:"keep"`
 	// KeysPerSecond is how many new keys a tenant may use in a second, with a burst of one second's worth: what it has kept is at most
-	// that times Keep. Default 50.
+	// that times Keep. Default 1000: a guard for the disk, not a limit for callers who behave.
 	KeysPerSecond int64 `yaml:"keys_per_second"`
 }
 
@@ -160,7 +160,7 @@ func defaultSettings() Settings {
 		Engine:    EngineSetting{SegmentBytes: 64 << 20, CheckpointBytes: 64 << 20, IndexEntries: 1 << 20, Slices: true},
 		Postgres:  DatabaseSetting{StatementTimeout: 30 * time.Second, LockTimeout: 10 * time.Second, ConnectTimeout: 5 * time.Second},
 		Periods:   PeriodSettings{CheckEvery: time.Minute},
-		Requests:  RequestSettings{Keep: once.DefaultKeep, KeysPerSecond: 50},
+		Requests:  RequestSettings{Keep: once.DefaultKeep, KeysPerSecond: 1000},
 		Retention: RetentionSettings{Region: "us-east-1", Every: 24 * time.Hour},
 	}
 }

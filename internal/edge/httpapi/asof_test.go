@@ -70,7 +70,9 @@ func TestAnswersOfThePast(t *testing.T) {
 			items := w.get("/v1/adjustments?meter=calls&customer=c3").items(t)
 			w.do(call{method: "POST", path: fmt.Sprintf("/v1/adjustments/%v/revert", items[0]["id"]), key: "billing"}).status(t, 201)
 		},
-		func() { w.do(call{method: "POST", path: "/v1/periods/2026-11/close", key: "billing", body: `{"confirm":true}`}).status(t, 200) },
+		func() {
+			w.do(call{method: "POST", path: "/v1/periods/2026-11/close", key: "billing", body: `{"confirm":true}`}).status(t, 200)
+		},
 		func() {
 			w.send(`{"id":"after","meter":"calls","customer":"c2","time":"2026-11-15T11:00:00Z","quantity":"7"}`)
 		},

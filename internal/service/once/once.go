@@ -128,7 +128,7 @@ func (r *Requests) Do(ctx context.Context, c Call, handle Handler) (a request.An
 	kept, err := r.look(ctx, &c, c.Tenant)
 	if err == nil && kept == nil { // nothing is kept of a request before it is admitted
 		if wait, ok := r.admit(c.Tenant); !ok {
-			return a, false, problem.New(problem.RateLimited, "too many requests with an Idempotency-Key: send fewer, or leave the key out").Retry(wait)
+			return a, false, problem.New(problem.RateLimited, "too many requests with a new Idempotency-Key in one second: send fewer, leave the key out, or have the operator raise requests.keys_per_second").Retry(wait)
 		}
 	}
 	if err == nil && c.Effect != c.Tenant {

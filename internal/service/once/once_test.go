@@ -341,7 +341,7 @@ func TestATenantMayKeepOnlySoMany(t *testing.T) {
 	calls := 0
 	_, _, err := w.do("a", "x", w.making("m", &calls))
 	var p *problem.Error
-	if !errors.As(err, &p) || p.Code != problem.RateLimited || p.RetryAfter != 3*time.Second || calls != 0 {
+	if !errors.As(err, &p) || p.Code != problem.RateLimited || p.RetryAfter != 3*time.Second || calls != 0 || !strings.Contains(p.Detail, "requests.keys_per_second") {
 		t.Errorf("got %v after %d calls", err, calls)
 	}
 }
