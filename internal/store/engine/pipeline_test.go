@@ -3,10 +3,10 @@ package engine
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -97,19 +97,29 @@ func TestJudgingOnWhatIsStillBeingWritten(t *testing.T) {
 		{"correction", []usage.Event{storetest.Correction("fix", "a", "-2"), storetest.Fact("b", "low", "c", storetest.Ago(0), "3")}, "accepted6 accepted7"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			unhung(t, c.name, func() error {
+			synctest.Test(t, func(t *testing.T) {
 				d := newSlowDisk()
 				e := mustOpen(t, tiny(d.files(vfs.NewMem()), storetest.NewClock().Now))
+				defer mustEnd(t, e)
 				if err := storetest.Create(e, "acme", lows()...); err != nil {
-					return err
+					t.Fatal(err)
 				}
 				d.set(true)
+				defer d.set(false)
 				first, second := make(chan answered, 1), make(chan answered, 1)
 				go func() { first <- record(e, "acme", storetest.Fact("a", "low", "c", storetest.Ago(0), "2")) }()
 				d.busy()
 				go func() { second <- record(e, "acme", c.events...) }()
-				for e.queue.waiting() > 0 {
-					runtime.Gosched()
+				synctest.Wait() // everybody waits for the disk: what could be answered without it has been
+				select {
+				case a := <-first:
+					t.Fatalf("answered before the sync: %+v", a)
+				case a := <-second:
+					t.Fatalf("answered before the sync of what it rests on: %+v", a)
+				default:
+				}
+				if e.queue.waiting() > 0 {
+					t.Fatal("the second was not decided while the first was being written")
 				}
 				err := e.View(context.Background(), "acme", func(v store.View) error {
 					if v.Head().Seq != 4 {
@@ -118,24 +128,16 @@ func TestJudgingOnWhatIsStillBeingWritten(t *testing.T) {
 					return nil
 				})
 				if err != nil {
-					return err
-				}
-				select {
-				case a := <-first:
-					return fmt.Errorf("answered before the sync: %+v", a)
-				case a := <-second:
-					return fmt.Errorf("answered before the sync of what it rests on: %+v", a)
-				default:
+					t.Fatal(err)
 				}
 				d.set(false)
 				if a := <-first; a.err != nil || a.said != "accepted5" {
-					return fmt.Errorf("the first was told %+v", a)
+					t.Fatalf("the first was answered %+v", a)
 				}
 				if a := <-second; a.err != nil || a.said != c.want {
-					return fmt.Errorf("the second was told %+v, want %s", a, c.want)
+					t.Fatalf("the second was answered %+v, want %s", a, c.want)
 				}
 				storetest.CheckLedger(t, e, "acme")
-				return e.Close()
 			})
 		})
 	}
