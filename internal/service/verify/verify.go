@@ -59,10 +59,17 @@ type Report struct {
 // OK reports whether everything agreed.
 func (r *Report) OK() bool { return r.Found == 0 }
 
-// Run examines every tenant. The ledger must be at rest. An error means that something could not be read, so that nothing is
+// Ledgers is what is examined: a store at rest, or one moment of a store that serves meanwhile. All that a view shows must be
+// as of its head: of a PostgreSQL store it always is; of the embedded one it is in a snapshot.
+type Ledgers interface {
+	View(ctx context.Context, tenantID string, fn func(v store.View) error) error
+	Tenants(ctx context.Context, after string, limit int) ([]tenant.Tenant, error)
+}
+
+// Run examines every tenant. An error means that something could not be read, so that nothing is
 // proven; differences are no error.
-func Run(ctx context.Context, s store.Store, o Options) (Report, error) {
-	r := &run{ctx: ctx, store: s, progress: o.Progress}
+func Run(ctx context.Context, s Ledgers, o Options) (Report, error) {
+	r := &run{ctx: ctx, progress: o.Progress}
 	ids, err := Tenants(ctx, s)
 	if err != nil {
 		return r.report, err
@@ -92,14 +99,13 @@ const passes = 2
 // run is an examination under way.
 type run struct {
 	ctx         context.Context
-	store       store.Store
 	progress    func(done, total uint64)
 	done, total uint64
 	report      Report
 }
 
 // Tenants lists every ledger of a store: the operator's own first, if the deployment has one.
-func Tenants(ctx context.Context, s store.Store) ([]string, error) {
+func Tenants(ctx context.Context, s Ledgers) ([]string, error) {
 	var ids []string
 	err := s.View(ctx, tenant.Operator, func(store.View) error {
 		ids = append(ids, tenant.Operator)

@@ -3,6 +3,7 @@ package verify_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -18,13 +19,29 @@ import (
 	"github.com/tallystick/tallystick/internal/store/storetest"
 )
 
-func examine(t *testing.T, s store.Store) verify.Report {
+func examine(t *testing.T, s verify.Ledgers) verify.Report {
 	t.Helper()
 	r, err := verify.Run(context.Background(), s, verify.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return r
+}
+
+// examineSnapshot finds the same books on the disk as in memory.
+func examineSnapshot(t *testing.T, e *engine.Engine) {
+	t.Helper()
+	moment, err := e.Snapshot(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, now := examine(t, moment), examine(t, e)
+	if !r.OK() || fmt.Sprint(r) != fmt.Sprint(now) {
+		t.Errorf("a snapshot shows %+v, the store %+v", r, now)
+	}
+	if err := moment.Release(); err != nil {
+		t.Error(err)
+	}
 }
 
 func openEngine(t *testing.T, now func() time.Time) store.Store {
@@ -52,6 +69,9 @@ func TestEveryStoryOfTheSuiteLeavesBooksInOrder(t *testing.T) {
 					}
 					if r := examine(t, s); !r.OK() {
 						t.Errorf("%d differences: %v", r.Found, r.Differences)
+					}
+					if e, ok := s.(*engine.Engine); ok {
+						examineSnapshot(t, e)
 					}
 					if err := s.Close(); err != nil {
 						t.Error(err)

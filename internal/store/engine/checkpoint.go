@@ -1,10 +1,13 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/tallystick/tallystick/internal/core/calendar"
+	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/store/engine/journal"
 	"github.com/tallystick/tallystick/internal/store/engine/keyindex"
 	"github.com/tallystick/tallystick/internal/store/engine/state"
@@ -28,6 +31,69 @@ type checkpoint struct {
 	books []*book
 
 	tallies []savedTally
+	asked   []chan error // by those who wait for it
+}
+
+// checkpointRequests are of those who wait for a checkpoint that begins from now on.
+type checkpointRequests struct {
+	mu      sync.Mutex // guards what follows
+	waiting []chan error
+	closed  bool
+}
+
+func (r *checkpointRequests) put(c chan error) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return errClosed()
+	}
+	r.waiting = append(r.waiting, c)
+	return nil
+}
+
+func (r *checkpointRequests) any() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.waiting) > 0
+}
+
+func (r *checkpointRequests) take() []chan error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	waiting := r.waiting
+	r.waiting = nil
+	return waiting
+}
+
+func (r *checkpointRequests) close() []chan error {
+	r.mu.Lock()
+	r.closed = true
+	r.mu.Unlock()
+	return r.take()
+}
+
+// answerAll answers those who wait; each has room for one answer.
+func answerAll(waiting []chan error, err error) {
+	for _, w := range waiting {
+		w <- err
+	}
+}
+
+// checkpointed has a checkpoint begin now and waits for it.
+func (e *Engine) checkpointed(ctx context.Context) error {
+	done := make(chan error, 1)
+	if err := e.asked.put(done); err != nil {
+		return err
+	}
+	e.queue.nudge()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-e.failed:
+		return e.errFailed()
+	}
 }
 
 func mark(p journal.Position) keyindex.Mark {
@@ -52,7 +118,9 @@ func (e *Engine) maybeCheckpoint() {
 	if due {
 		e.saving.Store(true)
 		e.savedAt = e.journal.Size()
-		e.checkpoints <- e.freeze(end)
+		c := e.freeze(end)
+		c.asked = e.asked.take()
+		e.checkpoints <- c
 	}
 }
 
@@ -74,7 +142,15 @@ func (e *Engine) checkpointDue(size int64) bool {
 		return false
 	}
 	due := size-e.savedAt >= e.options.CheckpointBytes || len(e.cells.dirty) >= e.cells.maxDirty() || e.notes[0].size() >= maxNotes
-	return due && e.hasRoom()
+	if due = due || e.asked.any(); due && !e.hasRoom() {
+		answerAll(e.asked.take(), errNoRoom())
+		return false
+	}
+	return due
+}
+
+func errNoRoom() error {
+	return problem.New(problem.Unavailable, "too little space is free on the data disk to write a checkpoint: free some").Retry(retryAfter)
 }
 
 func (e *Engine) hasRoom() bool {
@@ -101,8 +177,13 @@ func (e *Engine) checkpointLoop() {
 		switch {
 		case err == nil:
 			e.saving.Store(false)
+			answerAll(c.asked, nil)
+			if e.asked.any() { // since it began
+				e.queue.nudge()
+			}
 		case errors.Is(err, state.ErrGaveUp):
 			e.gaveUp = err
+			answerAll(c.asked, err)
 		default:
 			e.fail(err)
 			return

@@ -45,6 +45,7 @@ import (
 func (e *Engine) decideLoop() {
 	defer close(e.checkpoints)
 	defer close(e.toWrite)
+	defer func() { answerAll(e.asked.close(), errClosed()) }()
 	g := newGroup()
 	for {
 		e.admitWaiting(g)
@@ -52,6 +53,7 @@ func (e *Engine) decideLoop() {
 			if e.queue.isClosed() && e.queue.waiting() == 0 {
 				return
 			}
+			e.maybeCheckpoint() // one may be asked for while nothing comes in
 			<-e.queue.wake
 			continue
 		}
@@ -338,7 +340,8 @@ func (e *Engine) write(g *group) bool {
 		s.book.published.Store(heads[i])
 	}
 	e.publishBooks(g)
-	e.slicer.advance(next, len(buf))
+	e.durable.Store(pack(next))
+	e.slicer.advance(len(buf))
 	e.metrics.group(g, len(buf))
 	return true
 }

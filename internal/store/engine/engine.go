@@ -115,8 +115,12 @@ type Engine struct {
 	saving      atomic.Bool
 	savedAt     int64 // journal size at the last checkpoint; the decider's
 	gaveUp      error // why closing does not wait for a checkpoint; the checkpointer's
+	asked       checkpointRequests
 
-	pruning sync.Mutex // held by the one run of Prune
+	// examined is held, by a token in it, by what reads the journal over and needs its rows to stay: a run of Verify, a Snapshot; and
+	// by Prune, which takes rows away.
+	examined chan struct{}
+	durable  atomic.Uint64 // the position that the journal is durable up to, and all that it says is published; see pack
 
 	probes fifo                 // the part of the queue of what Ready sends; guarded by queue.mu
 	probe  atomic.Pointer[work] // what Ready sent last
@@ -147,9 +151,9 @@ func Open(o Options) (*Engine, error) {
 func (e *Engine) start() {
 	e.maxGroup = min(maxGroupBytes, e.journal.MaxPayload()/4)
 	e.savedAt = e.journal.Size()
+	e.durable.Store(pack(e.journal.End())) // recovering made it so
 	loops := []func(){e.decideLoop, e.writeLoop, e.answerLoop, e.checkpointLoop}
 	if e.slicer != nil {
-		e.slicer.durable.Store(pack(e.journal.End())) // recovering made it so
 		loops = append(loops, e.slicer.loop)
 	}
 	for _, loop := range loops {
@@ -294,11 +298,13 @@ func (e *Engine) Close() error {
 			close(e.slicer.stop)
 		}
 		e.running.Wait()
+		left := e.reads.wait(e.options.CloseWithin)
 		if e.failure.Load() == nil {
 			err = e.lastCheckpoint()
 		}
-		if left := e.reads.wait(e.options.CloseWithin); left > 0 {
-			err = errors.Join(err, fmt.Errorf("close store: %d reads are still under way after %s: the files stay open", left, e.options.CloseWithin))
+		if left > 0 {
+			err = errors.Join(err, fmt.Errorf("close store: %d reads are still under way after %s: the files stay open",
+				left, e.options.CloseWithin))
 			return
 		}
 		err = errors.Join(err, e.release())

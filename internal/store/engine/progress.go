@@ -10,7 +10,7 @@ type progress struct {
 	e     *Engine
 	tell  func(done, total int64)
 	start int64 // bytes before where reading began
-	extra int64 // of the total, beyond the journal
+	fixed int64 // the total, when it does not grow with the journal
 	told  int64
 
 	segment uint32 // the one being read
@@ -22,7 +22,19 @@ func (e *Engine) newProgress(from journal.Position, tell func(done, total int64)
 }
 
 // total is asked for again each time: the journal's end is known only once it was recovered.
-func (p *progress) total() int64 { return p.e.journal.Size() - p.start + p.extra }
+func (p *progress) total() int64 {
+	if p.fixed > 0 {
+		return p.fixed
+	}
+	return p.e.journal.Size() - p.start
+}
+
+// at reports bytes beyond the journal.
+func (p *progress) at(done int64) {
+	if p.tell != nil {
+		p.tell(min(done, p.total()), p.total())
+	}
+}
 
 func (p *progress) reached(at journal.Position) {
 	if p.tell == nil {

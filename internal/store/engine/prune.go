@@ -22,12 +22,10 @@ import (
 //
 // Keys stay in the index until it is made again. That is always safe: a key that is known too long refuses what would be refused anyway.
 func (e *Engine) Prune(ctx context.Context, tell func(done, total uint64)) (uint64, error) {
-	if err := e.reads.enter(); err != nil {
+	if err := e.hold(ctx); err != nil {
 		return 0, err
 	}
-	defer e.reads.leave()
-	e.pruning.Lock()
-	defer e.pruning.Unlock()
+	defer e.letGo()
 	p := &pruner{e: e, books: map[uint32]*prunedBook{}}
 	if err := p.find(); err != nil {
 		return 0, err
@@ -160,6 +158,9 @@ func (p *pruner) scan(ctx context.Context, number uint32, fn func(pos journal.Po
 	return p.e.journal.Scan(from, to, func(pos, _ journal.Position, payload []byte) error {
 		if err := ctx.Err(); err != nil {
 			return err
+		}
+		if p.e.closed.Load() {
+			return errClosed()
 		}
 		left, err := p.record(payload)
 		if err != nil {

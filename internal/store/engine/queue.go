@@ -99,11 +99,16 @@ func (q *queue) put(f *fifo, w *work) error {
 	f.facts += n
 	q.facts += n
 	q.bytes += w.bound
+	q.nudge()
+	return nil
+}
+
+// nudge makes the committer look again.
+func (q *queue) nudge() {
 	select {
 	case q.wake <- struct{}{}:
 	default:
 	}
-	return nil
 }
 
 // take appends the next works in turn, until their facts or bytes reach a bound. It has claimed them: a caller can no longer give
@@ -150,10 +155,7 @@ func (q *queue) close() {
 	q.mu.Lock()
 	q.closed = true
 	q.mu.Unlock()
-	select {
-	case q.wake <- struct{}{}:
-	default:
-	}
+	q.nudge()
 }
 
 func (q *queue) isClosed() bool {

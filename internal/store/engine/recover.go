@@ -56,7 +56,7 @@ func open(o *Options) (*Engine, error) {
 	e := &Engine{
 		now: o.Now, fatal: o.Fatal, options: *o, cells: newCells(o.Counters), tallies: newTallies(maxTallies), notes: [2]*notes{newNotes(), newNotes()}, byID: map[string]*book{}, nextNumber: 1,
 		queue: newQueue(), toWrite: make(chan *group, 1), toAnswer: make(chan *group, 4), idle: make(chan struct{}, 1), failed: make(chan struct{}),
-		checkpoints: make(chan *checkpoint, 1), reads: newReads(),
+		checkpoints: make(chan *checkpoint, 1), examined: make(chan struct{}, 1), reads: newReads(),
 	}
 	e.idle <- struct{}{} // replaying may drain before there is a writer
 	if err := e.openFiles(); err != nil {
@@ -152,23 +152,10 @@ func (e *Engine) loadBooks() error {
 		return &state.DamageError{Dir: stateDir, Err: err}
 	}
 	for _, head := range heads {
-		b := newBook(head.Number, head.ID)
-		b.seq, b.clock = head.Seq, head.Clock
-		entities, err := e.state.Entities(head.Number)
+		b, err := loadBook(&e.state.Reader, head)
 		if err != nil {
-			return &state.DamageError{Dir: stateDir, Err: err}
+			return err
 		}
-		for _, ent := range entities {
-			s, err := ledger.DecodeState(&ledger.Row{Seq: ent.Seq, At: ent.At, Change: &ledger.Change{State: ent.State}})
-			if err != nil {
-				return err
-			}
-			b.config = b.config.with(s)
-			if s.Meter != nil {
-				b.meters[s.Meter.Number] = ent
-			}
-		}
-		b.published.Store(&published{head: head.Head, config: b.config})
 		e.byID[b.id] = b
 		e.nextNumber = max(e.nextNumber, b.number+1)
 	}
@@ -177,6 +164,28 @@ func (e *Engine) loadBooks() error {
 		e.byNumber[b.number] = b
 	}
 	return nil
+}
+
+// loadBook makes a tenant as the state has it.
+func loadBook(from *state.Reader, head state.Head) (*book, error) {
+	b := newBook(head.Number, head.ID)
+	b.seq, b.clock = head.Seq, head.Clock
+	entities, err := from.Entities(head.Number)
+	if err != nil {
+		return nil, &state.DamageError{Dir: stateDir, Err: err}
+	}
+	for _, ent := range entities {
+		s, err := ledger.DecodeState(&ledger.Row{Seq: ent.Seq, At: ent.At, Change: &ledger.Change{State: ent.State}})
+		if err != nil {
+			return nil, err
+		}
+		b.config = b.config.with(s)
+		if s.Meter != nil {
+			b.meters[s.Meter.Number] = ent
+		}
+	}
+	b.published.Store(&published{head: head.Head, config: b.config})
+	return b, nil
 }
 
 // replaySection repeats what a section did to the index, the state, or both.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/tallystick/tallystick/internal/core/calendar"
@@ -23,10 +22,6 @@ const (
 	batchBytes = 64 << 20
 	batchRows  = 256 << 10
 
-	// While facts come in, the slicer rests after each stretch of work, so that it takes a quarter of one processor: on two of
-	// them the committer keeps seven eighths.
-	workStretch = 2 * time.Millisecond
-	restFactor  = 3
 	// retryAfter is how long the slicer waits after a failure, of a full disk for example.
 	retryAfter = 5 * time.Second
 )
@@ -38,8 +33,7 @@ type slicer struct {
 	wake  chan struct{} // holds a token when there may be something to do
 	stop  chan struct{}
 
-	durable atomic.Uint64 // the position that the journal is durable up to, see pack
-	unwoken int64         // bytes since the last wake; the writer's
+	unwoken int64 // bytes since the last wake; the writer's
 
 	// working is held while slices are made, and by Prune, which changes what they are made of.
 	working sync.Mutex
@@ -48,17 +42,11 @@ type slicer struct {
 	books   map[uint32]*book
 	heads   []sectionHead
 	decoder decoder
-	since   time.Time // when the stretch of work began
-	seen    uint64    // durable, then
+	pacer   pacer
 
 	mu      sync.Mutex // guards what follows
 	trouble error      // why the last thing failed
 	waiting []chan error
-}
-
-func pack(p journal.Position) uint64 { return uint64(p.Segment)<<32 | uint64(p.Offset) }
-func unpack(n uint64) journal.Position {
-	return journal.Position{Segment: uint32(n >> 32), Offset: uint32(n)}
 }
 
 // openSlices opens the slices, unless they are switched off.
@@ -71,16 +59,16 @@ func (e *Engine) openSlices() error {
 	if err != nil {
 		return err
 	}
-	e.slicer = &slicer{e: e, set: set, wake: make(chan struct{}, 1), stop: make(chan struct{})}
+	stop := make(chan struct{})
+	e.slicer = &slicer{e: e, set: set, wake: make(chan struct{}, 1), stop: stop, pacer: pacer{e: e, stop: stop}}
 	return nil
 }
 
-// advance tells that the journal is durable up to a position, and all that it says is published.
-func (s *slicer) advance(to journal.Position, bytes int) {
+// advance takes note that so many more bytes of the journal are durable.
+func (s *slicer) advance(bytes int) {
 	if s == nil {
 		return
 	}
-	s.durable.Store(pack(to))
 	if s.unwoken += int64(bytes); s.unwoken >= s.e.options.SliceBytes {
 		s.unwoken = 0
 		s.nudge()
@@ -135,7 +123,7 @@ func (s *slicer) step() (did bool, err error) {
 	}()
 	s.working.Lock()
 	defer s.working.Unlock()
-	s.begin()
+	s.pacer.begin()
 	if !s.e.hasRoom() {
 		return false, errors.New("slices wait for space on the disk")
 	}
@@ -185,12 +173,12 @@ func (s *slicer) settle(ctx context.Context) error {
 
 // behind is how many bytes of the journal are durable and in no slice.
 func (s *slicer) behind() int64 {
-	return s.e.journal.SizeBefore(unpack(s.durable.Load())) - s.e.journal.SizeBefore(s.set.Covered())
+	return s.e.journal.SizeBefore(unpack(s.e.durable.Load())) - s.e.journal.SizeBefore(s.set.Covered())
 }
 
 // add slices what the journal gained, if it is enough.
 func (s *slicer) add(all bool) (bool, error) {
-	from, to := s.set.Covered(), unpack(s.durable.Load())
+	from, to := s.set.Covered(), unpack(s.e.durable.Load())
 	if !from.Less(to) || !all && s.behind() < s.e.options.SliceBytes {
 		return false, nil
 	}
@@ -198,7 +186,7 @@ func (s *slicer) add(all bool) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("slice the journal from %s on: %w", from, err)
 	}
-	if err := s.set.Add(&s.batch, reached, s.pace); err != nil {
+	if err := s.set.Add(&s.batch, reached, s.pacer.pace); err != nil {
 		return false, err
 	}
 	return true, nil
@@ -216,7 +204,7 @@ func (s *slicer) fill(bool) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("slice the journal from %s on again: %w", h.From, err)
 	}
-	return true, s.set.Fill(&s.batch, h, reached, s.pace)
+	return true, s.set.Fill(&s.batch, h, reached, s.pacer.pace)
 }
 
 // merge makes one file of several. A large merge takes long, and what comes in meanwhile is sliced beside it.
@@ -226,7 +214,7 @@ func (s *slicer) merge(all bool) (bool, error) {
 		if inner == nil {
 			_, inner = s.add(all)
 		}
-		return inner == nil && s.pace()
+		return inner == nil && s.pacer.pace()
 	})
 	if inner != nil {
 		return false, inner
@@ -244,7 +232,7 @@ func (s *slicer) gather(span slice.Span, only *calendar.Month) (reached journal.
 		if err := s.take(payload, only); err != nil {
 			return err
 		}
-		if !s.pace() {
+		if !s.pacer.pace() {
 			return slice.ErrStopped
 		}
 		if reached = next; s.batch.Len() >= batchRows || s.batch.Bytes() >= batchBytes {
@@ -287,46 +275,4 @@ func (s *slicer) book(number uint32) *book {
 		s.books = s.e.booksByNumber()
 	}
 	return s.books[number]
-}
-
-// begin starts a stretch of work.
-func (s *slicer) begin() { s.since, s.seen = time.Now(), s.durable.Load() }
-
-// pace gives way to the committer while it is busy. It reports false when the engine ends.
-func (s *slicer) pace() bool {
-	worked := time.Since(s.since)
-	if worked < workStretch {
-		return !s.ending()
-	}
-	on := true
-	if s.e.queue.waiting() > 0 || s.durable.Load() != s.seen {
-		on = s.rest(restFactor * worked)
-	}
-	s.begin()
-	return on && !s.ending()
-}
-
-func (s *slicer) ending() bool {
-	select {
-	case <-s.stop:
-		return true
-	case <-s.e.failed:
-		return true
-	default:
-		return false
-	}
-}
-
-// rest waits; it reports false when the engine ends.
-func (s *slicer) rest(d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-s.stop:
-		return false
-	case <-s.e.failed:
-		return false
-	}
 }

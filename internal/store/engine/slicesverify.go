@@ -68,7 +68,7 @@ func (c *sliceCheck) inHole(m calendar.Month, pos journal.Position) bool {
 }
 
 // compare says what is wrong with the slices. All records were seen.
-func (c *sliceCheck) compare(ctx context.Context, tell func(bytes int64)) error {
+func (c *sliceCheck) compare(going func() error, tell func(bytes int64)) error {
 	if c == nil {
 		return nil
 	}
@@ -84,7 +84,7 @@ func (c *sliceCheck) compare(ctx context.Context, tell func(bytes int64)) error 
 	}
 	err := c.snapshot.Verify(func(bytes int64) error {
 		tell(bytes)
-		return ctx.Err()
+		return going()
 	})
 	c.set.Report(err)
 	return errors.Join(append(c.set.Damage(), err)...)

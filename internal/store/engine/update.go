@@ -177,6 +177,9 @@ func (e *Engine) applyChange(b *book, r *ledger.Row) error {
 	case s.Close != nil:
 		ent.Class, ent.Name = state.ClassPeriod, s.Close.Month.String()
 	case s.Floor != nil:
+		if *s.Floor != b.config.horizon.Floor { // it only moves forward
+			return nil
+		}
 		ent.Class = state.ClassFloor
 	case s.Archive != nil:
 		ent.Class, ent.Name = state.ClassArchive, s.Archive.Month.String()

@@ -5,29 +5,36 @@ import (
 	"fmt"
 
 	"github.com/tallystick/tallystick/internal/store/engine/journal"
+	"github.com/tallystick/tallystick/internal/store/engine/keyindex"
 	"github.com/tallystick/tallystick/internal/store/engine/state"
 )
 
 // Verify reads all files again: every journal record with its checks, every key against the row it stands for, every run of
 // the key index and every table of the state. It proves that a fact sent again would be recognized, and that no key is there
 // without a fact, which would refuse a new one as a duplicate. That the counters are the fold of the rows is the port's
-// business and not looked at here. The engine must be at rest. progress, if not nil, is told bytes.
-func (e *Engine) Verify(ctx context.Context, tell func(done, total int64)) error {
-	if err := e.reads.enter(); err != nil {
+// business and not looked at here.
+//
+// It may run beside everything else and proves it for what was decided when it began. It gives way to the committer, holds no lock
+// for longer than a few keys take, and its memory does not grow with the store. Only Prune waits for its end, and it for that of
+// Prune. It ends when ctx ends. report, if not nil, is called with bytes.
+func (e *Engine) Verify(ctx context.Context, report func(done, total int64)) error {
+	if err := e.hold(ctx); err != nil {
 		return err
 	}
-	defer e.reads.leave()
+	defer e.letGo()
 	if _, err := identify(e.options.FS, e.options.Dir); err != nil {
 		return err
 	}
-	end := e.journal.End()
-	c := keyCheck{e: e, books: e.booksByNumber(), slices: e.newSliceCheck()}
+	c, err := e.newKeyCheck(ctx)
+	if err != nil {
+		return err
+	}
 	defer c.slices.release()
 	index := e.index.Stats().DiskBytes
-	p := e.newProgress(journal.Position{}, tell)
-	p.extra = index + c.slices.bytes()
-	err := e.journal.Scan(journal.Position{}, end, func(pos, next journal.Position, payload []byte) error {
-		if err := ctx.Err(); err != nil {
+	p := e.newProgress(journal.Position{}, report)
+	p.fixed = e.journal.SizeBefore(c.end) + index + c.slices.bytes()
+	err = e.journal.Scan(journal.Position{}, c.end, func(pos, next journal.Position, payload []byte) error {
+		if err := c.pacer.going(ctx); err != nil {
 			return err
 		}
 		if err := c.record(pos, payload); err != nil {
@@ -40,26 +47,28 @@ func (e *Engine) Verify(ctx context.Context, tell func(done, total int64)) error
 		return err
 	}
 	// Keys of rows that have left stay until the index is made again: they can only refuse what would be refused anyway.
-	if entries := e.keys(); entries < c.events || entries > c.events+c.gone {
-		return fmt.Errorf("the key index has %d keys for %d facts: run `tallystick rebuild`", entries, c.events)
+	if c.keys < c.events || c.keys > c.events+c.gone {
+		return fmt.Errorf("the key index has %d keys for %d facts: run `tallystick rebuild`", c.keys, c.events)
 	}
-	read := p.total() - p.extra
-	err = e.index.Verify(func(done, _ int64) {
-		if tell != nil {
-			tell(read+min(done, index), p.total())
-		}
+	going := func() error { return c.pacer.going(ctx) }
+	before := e.journal.SizeBefore(c.end)
+	err = e.index.Verify(func(done, _ int64) error {
+		p.at(before + min(done, index))
+		return going()
 	})
 	if err != nil {
 		return err
 	}
-	if err := e.state.Verify(); err != nil {
+	if err := e.state.Verify(going); err != nil {
+		if ended := going(); ended != nil {
+			return ended
+		}
 		return &state.DamageError{Dir: stateDir, Err: err}
 	}
-	read += index
-	err = c.slices.compare(ctx, func(bytes int64) {
-		if read += bytes; tell != nil {
-			tell(read, p.total())
-		}
+	before += index
+	err = c.slices.compare(going, func(bytes int64) {
+		before += bytes
+		p.at(before)
 	})
 	if err != nil {
 		return err
@@ -68,12 +77,30 @@ func (e *Engine) Verify(ctx context.Context, tell func(done, total int64)) error
 	return nil
 }
 
-// keys is how many keys the index has. Freezing the active table, to have it counted with the others, would cost a table of memory for
-// each run.
-func (e *Engine) keys() int64 {
+// newKeyCheck notes how many keys there are, and for which rows, and waits until all of these are durable: then the journal
+// up to its end holds every row of them.
+func (e *Engine) newKeyCheck(ctx context.Context) (*keyCheck, error) {
+	c := &keyCheck{e: e, last: map[uint32]uint64{}, pacer: pacer{e: e, stop: ctx.Done()}}
+	var undurable []*group
 	e.mu.RLock()
-	defer e.mu.RUnlock()
-	return e.index.Keys()
+	c.keys = e.index.Entries()
+	for _, b := range e.byID {
+		if c.last[b.number] = b.seq; b.undurable != nil {
+			undurable = append(undurable, b.undurable)
+		}
+	}
+	e.mu.RUnlock()
+	for _, g := range undurable {
+		select {
+		case <-g.done:
+		case <-e.failed:
+			return nil, e.errFailed()
+		}
+	}
+	c.slices = e.newSliceCheck()
+	c.end, c.books = unpack(e.durable.Load()), e.booksByNumber()
+	c.pacer.begin()
+	return c, nil
 }
 
 func (e *Engine) booksByNumber() map[uint32]*book {
@@ -89,13 +116,19 @@ func (e *Engine) booksByNumber() map[uint32]*book {
 // keyCheck holds records against the index and the state.
 type keyCheck struct {
 	e       *Engine
+	end     journal.Position  // of what is read
+	keys    int64             // in the index, when the check began
+	last    map[uint32]uint64 // the last row of each tenant then
 	books   map[uint32]*book
+	pacer   pacer
 	heads   []sectionHead
 	decoder decoder
-	hash    hasher
-	events  int64
+	scratch scratch
+	checks  []uint32
+	seqs    []uint64
 	slices  *sliceCheck
-	gone    int64 // rows that have left
+	events  int64 // rows up to the last
+	gone    int64 // likewise, of those that have left
 }
 
 func (c *keyCheck) record(pos journal.Position, payload []byte) (err error) {
@@ -118,8 +151,7 @@ func (c *keyCheck) record(pos journal.Position, payload []byte) (err error) {
 		if err != nil {
 			return err
 		}
-		c.gone += int64(head.rows - head.left)
-		if err := c.keys(b, &s); err != nil {
+		if err := c.section(b, &s); err != nil {
 			return err
 		}
 		c.slices.rows(b, pos, &s)
@@ -127,22 +159,61 @@ func (c *keyCheck) record(pos journal.Position, payload []byte) (err error) {
 	return nil
 }
 
-func (c *keyCheck) keys(b *book, s *section) error {
-	c.e.mu.RLock()
-	defer c.e.mu.RUnlock()
+// section counts the rows of a section that were decided when the check began, and finds the keys of all.
+func (c *keyCheck) section(b *book, s *section) error {
+	last := c.last[b.number]
+	if s.first <= last {
+		c.gone += int64(min(last-s.first+1, uint64(s.count())))
+	}
 	seed := c.e.index.Seed()
+	c.scratch.hashes, c.checks, c.seqs = c.scratch.hashes[:0], c.checks[:0], c.seqs[:0]
 	for i := range s.rows {
+		if s.rows[i].Seq <= last {
+			c.gone--
+		}
 		r := s.rows[i].Event
 		if r == nil {
 			continue
 		}
-		c.events++
-		found, err := c.e.index.Get(c.hash.key(seed, b.number, r.Key))
+		if s.rows[i].Seq <= last {
+			c.events++
+		}
+		c.scratch.hashes = append(c.scratch.hashes, c.scratch.hash.key(seed, b.number, r.Key))
+		c.checks = append(c.checks, c.scratch.hash.check(seed, &r.Event, r.Key.Space))
+		c.seqs = append(c.seqs, s.rows[i].Seq)
+	}
+	return c.find(b)
+}
+
+// keysAtOnce is how many keys are looked up in memory before the committer gets its turn again.
+const keysAtOnce = 256
+
+// find looks the keys up as Record does: in the files first, without a lock.
+func (c *keyCheck) find(b *book) error {
+	hashes := c.scratch.hashes
+	c.scratch.found = sized(c.scratch.found, len(hashes))
+	epoch, err := c.e.index.Probe(hashes, c.scratch.found)
+	if err != nil {
+		return err
+	}
+	for at := 0; at < len(hashes); at += keysAtOnce {
+		if err := c.lookup(b, at, min(at+keysAtOnce, len(hashes)), epoch); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *keyCheck) lookup(b *book, from, to int, epoch keyindex.Epoch) error {
+	c.e.mu.RLock()
+	defer c.e.mu.RUnlock()
+	for i := from; i < to; i++ {
+		found, err := c.e.index.Lookup(c.scratch.hashes[i], c.scratch.found[i], epoch)
 		if err != nil {
 			return err
 		}
-		if !found.OK || found.Seq != s.rows[i].Seq || found.Check != c.hash.check(seed, &r.Event, r.Key.Space) {
-			return fmt.Errorf("the key index does not know row %d of tenant %s: run `tallystick rebuild`", s.rows[i].Seq, b.id)
+		if !found.OK || found.Seq != c.seqs[i] || found.Check != c.checks[i] {
+			return fmt.Errorf("the key index does not know row %d of tenant %s: run `tallystick rebuild`", c.seqs[i], b.id)
 		}
 	}
 	return nil

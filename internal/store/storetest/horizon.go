@@ -25,6 +25,7 @@ var horizonCases = []Case{
 			Fact("old", "calls", "c", floor-1, "1"), Untimed(Fact("untimed", "calls", "d", 0, "1")), Fact("new", "calls", "c", floor-1, "1"),
 			Fact("edge", "calls", "c", floor, "1"), Untimed(Fact("another", "calls", "c", 0, "1")), Correction("fix", "old", "-1"))
 		w.moveFloor(acme, floor-1) // only forward
+		w.again()
 		w.view(acme, func(v store.View) {
 			if got := v.Horizon().Floor; got != floor {
 				w.Errorf("the floor is %s, want %s", got, floor)
@@ -32,6 +33,21 @@ var horizonCases = []Case{
 		})
 	}},
 	{"a month that left is not counted again and keeps its totals", func(w *world) { w.monthLeaves() }},
+	{"a month in which everything was refused is no period", func(w *world) {
+		w.create(acme, NewMeter("calls", meter.Sum))
+		w.plan(acme, "none", Hard("calls", "0"))
+		w.assign(acme, "c", "none")
+		w.says(acme, "rejected:quota_exceeded accepted",
+			Fact("a", "calls", "c", (Month-1).Start(), "1"), Fact("b", "calls", "d", Month.Start(), "1"))
+		for range 2 {
+			w.view(acme, func(v store.View) {
+				if p, err := v.Periods(0, 10); err != nil || len(p) != 1 || p[0].Month != Month {
+					w.Errorf("periods %+v: %v", p, err)
+				}
+			})
+			w.again()
+		}
+	}},
 	{"nothing leaves that is not archived", func(w *world) {
 		w.create(acme, NewMeter("calls", meter.Sum))
 		w.says(acme, "accepted", Fact("old", "calls", "c", Month.Start()-1, "1"))

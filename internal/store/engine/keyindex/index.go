@@ -350,6 +350,9 @@ func (x *Index) Insert(e Entry) {
 	x.active.insert(e)
 }
 
+// Entries is how many keys there are. Under the owner's lock like Lookup.
+func (x *Index) Entries() int64 { return x.Stats().Entries + int64(len(x.active.entries)) }
+
 // Full reports that the active table has reached MemEntries: the owner freezes it
 // at the next group boundary. Under the owner's lock like Lookup.
 func (x *Index) Full() bool { return len(x.active.entries) >= x.opts.MemEntries }
@@ -414,9 +417,6 @@ func (x *Index) Waiting() (keys int) {
 	}
 	return keys
 }
-
-// Keys is how many keys there are, those of the active table too. Under the owner's lock like Lookup.
-func (x *Index) Keys() int64 { return x.Stats().Entries + int64(len(x.active.entries)) }
 
 // Close stops the background work and waits for it and for probes under way. Tables
 // not yet flushed are dropped: the journal holds them after Mark.

@@ -8,8 +8,8 @@ import (
 // Verify reads the whole index again and checks what can be checked without the
 // journal: every CRC, the order of every run, that each key is in its range, behind
 // its fence, in its filter and in the sketch, and that the manifest on disk is the one in use. It
-// may run beside everything else; progress, if not nil, is told bytes.
-func (x *Index) Verify(progress func(done, total int64)) error {
+// may run beside everything else; progress, if not nil, is called with bytes after each block, and its error ends it.
+func (x *Index) Verify(progress func(done, total int64) error) error {
 	if err := x.verifyManifest(); err != nil {
 		return err
 	}
@@ -23,13 +23,16 @@ func (x *Index) Verify(progress func(done, total int64)) error {
 		total += r.size
 	}
 	for _, r := range v.runs {
-		if err := x.verifyRun(v, r); err != nil {
+		err := x.verifyRun(v, r, func(at int64) error {
+			if progress == nil {
+				return nil
+			}
+			return progress(done+at, total)
+		})
+		if err != nil {
 			return err
 		}
 		done += r.size
-		if progress != nil {
-			progress(done, total)
-		}
 	}
 	return nil
 }
@@ -52,7 +55,7 @@ func (x *Index) verifyManifest() error {
 	return nil
 }
 
-func (x *Index) verifyRun(v *view, r *run) error {
+func (x *Index) verifyRun(v *view, r *run, reached func(at int64) error) error {
 	// What was read at Open may have rotted since.
 	again, err := openRun(x.opts.FS, r.name, r.runMeta, r.StoreID, r.Partitions)
 	if err != nil {
@@ -73,10 +76,15 @@ func (x *Index) verifyRun(v *view, r *run) error {
 			if i != r.Count {
 				return &Damage{File: r.name, Offset: r.filterOffset(), Reason: fmt.Sprintf("%d keys, not %d", i, r.Count)}
 			}
-			return nil
+			return reached(r.size)
 		}
 		if err := verifyEntry(c, i, last, v); err != nil {
 			return err
+		}
+		if i%blockKeys == 0 {
+			if err := reached(c.offset()); err != nil {
+				return err
+			}
 		}
 		last = entryHash(c.rest)
 		c.rest = c.rest[entryBytes:]

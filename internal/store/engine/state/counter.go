@@ -117,8 +117,8 @@ func (r *reader) fold() usage.Fold {
 }
 
 // Counter reads a counter; false when there is none.
-func (s *State) Counter(tenant uint32, p store.CounterPlace) (Counter, bool, error) {
-	v, closer, err := s.db.Get(placeKey(tenant, p))
+func (s *Reader) Counter(tenant uint32, p store.CounterPlace) (Counter, bool, error) {
+	v, closer, err := s.from.Get(placeKey(tenant, p))
 	if errors.Is(err, pebble.ErrNotFound) {
 		return Counter{}, false, nil
 	}
@@ -130,7 +130,7 @@ func (s *State) Counter(tenant uint32, p store.CounterPlace) (Counter, bool, err
 }
 
 // Counters lists counters from a place on, in order, until fn returns false.
-func (s *State) Counters(tenant uint32, from store.CounterPlace, fn func(store.CounterPlace, *Counter) bool) error {
+func (s *Reader) Counters(tenant uint32, from store.CounterPlace, fn func(store.CounterPlace, *Counter) bool) error {
 	prefix := key(kindCounter, tenant)
 	return s.scan(prefix, placeKey(tenant, from), func(k, v []byte) (bool, error) {
 		p, ok := readPlace(k[5:])
@@ -142,11 +142,12 @@ func (s *State) Counters(tenant uint32, from store.CounterPlace, fn func(store.C
 	})
 }
 
-// NextMonth returns the first month at or after from that has counters; false when there is none.
-func (s *State) NextMonth(tenant uint32, from calendar.Month) (m calendar.Month, ok bool, err error) {
-	err = s.Counters(tenant, store.CounterPlace{Month: from}, func(p store.CounterPlace, _ *Counter) bool {
-		m, ok = p.Month, true
-		return false
+// NextMonth returns the first month at or after from that has counters; false when there is none. A counter that facts were only refused
+// at is empty, and does not count.
+func (s *Reader) NextMonth(tenant uint32, from calendar.Month) (m calendar.Month, ok bool, err error) {
+	err = s.Counters(tenant, store.CounterPlace{Month: from}, func(p store.CounterPlace, c *Counter) bool {
+		m, ok = p.Month, !c.Empty()
+		return !ok
 	})
 	return m, ok, err
 }

@@ -56,8 +56,8 @@ func after(prefix []byte) []byte {
 }
 
 // scan calls fn for the entries from a key on that start with prefix, until fn returns false.
-func (s *State) scan(prefix, from []byte, fn func(key, value []byte) (bool, error)) (err error) {
-	iter, err := s.db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: after(prefix)})
+func (s *Reader) scan(prefix, from []byte, fn func(key, value []byte) (bool, error)) (err error) {
+	iter, err := s.from.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: after(prefix)})
 	if err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func (c *Checkpoint) SetHead(h Head) {
 }
 
 // Heads lists all tenants.
-func (s *State) Heads() (out []Head, err error) {
+func (s *Reader) Heads() (out []Head, err error) {
 	prefix := []byte{kindHead}
 	err = s.scan(prefix, prefix, func(k, v []byte) (bool, error) {
 		r := read(v)
@@ -126,7 +126,7 @@ func (c *Checkpoint) SetEntity(tenant uint32, e Entity) {
 }
 
 // Entities lists a tenant's entities.
-func (s *State) Entities(tenant uint32) (out []Entity, err error) {
+func (s *Reader) Entities(tenant uint32) (out []Entity, err error) {
 	prefix := key(kindEntity, tenant)
 	err = s.scan(prefix, prefix, func(k, v []byte) (bool, error) {
 		r := read(v)

@@ -38,6 +38,7 @@ type Options struct {
 
 // State is an open database.
 type State struct {
+	Reader
 	db       *pebble.DB
 	position journal.Position
 	watch    *watch
@@ -87,7 +88,7 @@ func Open(o Options) (*State, error) {
 	if err != nil {
 		return nil, openError(o.Dir, err)
 	}
-	s := &State{db: db, watch: w}
+	s := &State{Reader: Reader{db}, db: db, watch: w}
 	if err := s.identify(o); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
@@ -129,7 +130,7 @@ func (s *State) identify(o Options) error {
 	if [16]byte(b[1:17]) != o.StoreID {
 		return &DamageError{o.Dir, errors.New("it belongs to another store")}
 	}
-	s.position = journal.Position{Segment: binary.BigEndian.Uint32(b[17:]), Offset: binary.BigEndian.Uint32(b[21:])}
+	s.position = readMeta(b)
 	return nil
 }
 
@@ -141,21 +142,12 @@ func metaValue(id [16]byte, p journal.Position) []byte {
 	return binary.BigEndian.AppendUint32(b, p.Offset)
 }
 
+func readMeta(b []byte) journal.Position {
+	return journal.Position{Segment: binary.BigEndian.Uint32(b[17:]), Offset: binary.BigEndian.Uint32(b[21:])}
+}
+
 // Position is the journal position that the state reflected when it was opened.
 func (s *State) Position() journal.Position { return s.position }
-
-// get returns a copy of a value, or nil.
-func (s *State) get(key []byte) ([]byte, error) {
-	v, closer, err := s.db.Get(key)
-	if errors.Is(err, pebble.ErrNotFound) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	b := append([]byte{}, v...)
-	return b, closer.Close()
-}
 
 // Checkpoint collects one step of the state.
 type Checkpoint struct{ b *pebble.Batch }
@@ -186,19 +178,26 @@ func (s *State) Commit(c *Checkpoint, id [16]byte, at journal.Position) error {
 	return nil
 }
 
-// Verify reads every table and checks its checksums.
-func (s *State) Verify() error {
+// Verify reads every table and checks its checksums. It may run beside everything else. It calls pace after each stretch of entries
+// and ends with its error.
+func (s *State) Verify(pace func() error) error {
 	iter, err := s.db.NewIter(nil)
 	if err != nil {
 		return err
 	}
-	for ok := iter.First(); ok; ok = iter.Next() {
+	for n, ok := 1, iter.First(); ok && err == nil; n, ok = n+1, iter.Next() {
+		if n%verifyStretch == 0 {
+			err = pace()
+		}
 	}
-	if err := errors.Join(iter.Error(), iter.Close()); err != nil {
+	if err := errors.Join(err, iter.Error(), iter.Close()); err != nil {
 		return err
 	}
 	return s.db.CheckLevels(nil)
 }
+
+// verifyStretch is how many entries are read between two calls of pace: less than a millisecond.
+const verifyStretch = 1000
 
 // Size is the space on disk.
 func (s *State) Size() uint64 { return s.db.Metrics().DiskSpaceUsage() }

@@ -19,7 +19,7 @@ func (c *Checkpoint) SetTally(tenant, meter uint32, m calendar.Month, t usage.Ta
 }
 
 // Tally reads what SetTally wrote; it is new when nothing was.
-func (s *State) Tally(tenant, meter uint32, m calendar.Month) (usage.Tally, error) {
+func (s *Reader) Tally(tenant, meter uint32, m calendar.Month) (usage.Tally, error) {
 	v, err := s.get(tallyKey(tenant, meter, m))
 	if v == nil || err != nil {
 		return usage.Tally{}, err
