@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -30,13 +29,16 @@ func (r *RetentionSettings) check() error {
 }
 
 // shelf opens the archive; nil when there is none.
-func (r *RetentionSettings) shelf() (retention.Shelf, error) {
+func (r *RetentionSettings) shelf(ctx context.Context) (retention.Shelf, error) {
 	switch {
 	case r.Archive == "":
 		return nil, nil
 	case archive.IsBucket(r.Archive):
-		b, err := archive.NewBucket(archive.BucketOptions{Location: r.Archive, Endpoint: r.Endpoint, Region: r.Region,
-			AccessKey: os.Getenv("AWS_ACCESS_KEY_ID"), SecretKey: os.Getenv("AWS_SECRET_ACCESS_KEY"), SessionToken: os.Getenv("AWS_SESSION_TOKEN")})
+		who, err := archive.FindCredentials(ctx, archive.FindOptions{Region: r.Region})
+		if err != nil {
+			return nil, err
+		}
+		b, err := archive.NewBucket(archive.BucketOptions{Location: r.Archive, Endpoint: r.Endpoint, Region: r.Region, Credentials: who})
 		if err != nil {
 			return nil, err // not a nil pointer in an interface
 		}
@@ -82,7 +84,7 @@ into an empty store that holds everything again. An embedded store must not be s
 			case restore == "" && o.Horizon < retention.MinHorizon:
 				return wrongUse("--horizon is at least %s (95 days)", retention.MinHorizon)
 			}
-			shelf, err := o.shelf()
+			shelf, err := o.shelf(c.Context())
 			if err != nil {
 				return err
 			}
@@ -100,7 +102,7 @@ into an empty store that holds everything again. An embedded store must not be s
 	}
 	from.flags(c)
 	c.Flags().DurationVar(&o.Horizon, "horizon", 0, "how far back rows are kept, for example 2280h")
-	c.Flags().StringVar(&o.Archive, "archive", "", "a folder, or s3://bucket/prefix with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY set")
+	c.Flags().StringVar(&o.Archive, "archive", "", "a folder, or s3://bucket/prefix with the usual sources of AWS credentials")
 	c.Flags().StringVar(&o.Endpoint, "endpoint", "", "server of the bucket, https://host; default: Amazon's")
 	c.Flags().StringVar(&o.Region, "region", "us-east-1", "region of the bucket")
 	c.Flags().StringVar(&restore, "restore", "", "fill this empty `STORE`, a directory or postgres://…, with everything, archived or not")

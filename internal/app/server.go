@@ -114,7 +114,7 @@ func (s *Server) open(ctx context.Context, fatal func(error)) error {
 	if err != nil {
 		return err
 	}
-	if s.shelf, err = s.settings.Retention.shelf(); err != nil {
+	if s.shelf, err = s.settings.Retention.shelf(ctx); err != nil {
 		return err
 	}
 	if s.shelf != nil {

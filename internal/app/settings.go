@@ -125,8 +125,8 @@ type RequestSettings struct {
 type RetentionSettings struct {
 	// Horizon is how far back facts are taken and rows kept. Default 0s: for ever. At least 2280h (95 days).
 	Horizon time.Duration `yaml:"horizon"`
-	// Archive is where months go that leave: a folder, or s3://bucket/prefix with the credentials in AWS_ACCESS_KEY_ID and
-	// AWS_SECRET_ACCESS_KEY. Reads that need what has left are answered from there, also when the horizon is 0s. Default "".
+	// Archive is where months go that leave: a folder, or s3://bucket/prefix with credentials from the usual sources. Reads that
+	// need what has left are answered from there, also when the horizon is 0s. Default "".
 	Archive string `yaml:"archive"`
 	// Endpoint is the server of the bucket, https://host. Default "": Amazon's.
 	Endpoint string `yaml:"endpoint"`

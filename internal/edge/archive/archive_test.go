@@ -30,15 +30,13 @@ func server(t *testing.T, front func(w http.ResponseWriter, r *http.Request) boo
 	}
 	s3 := gofakes3.New(backend, gofakes3.WithIntegrityCheck(true)).Server()
 	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !strings.HasPrefix(r.Header.Get("Authorization"), "AWS4-HMAC-SHA256 Credential=id/") {
-			t.Errorf("a request without a signature: %v", r.Header)
-		}
+		checkSignature(t, r, map[string]string{"id": "secret"})
 		if front == nil || !front(w, r) {
 			s3.ServeHTTP(w, r)
 		}
 	}))
 	t.Cleanup(h.Close)
-	b, err := NewBucket(BucketOptions{Location: "s3://cold/ledger/a b", Endpoint: h.URL, AccessKey: "id", SecretKey: "secret"})
+	b, err := NewBucket(BucketOptions{Location: "s3://cold/ledger/a b", Endpoint: h.URL, Credentials: Fixed("id", "secret", ""), PartBytes: MinPart, Pause: time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,23 +134,21 @@ func TestABucketThatFails(t *testing.T) {
 
 // The example of Amazon's documentation of Signature Version 4, "GET Object".
 func TestSignature(t *testing.T) {
-	b, err := NewBucket(BucketOptions{Location: "s3://examplebucket", AccessKey: "AKIAIOSFODNN7EXAMPLE", SecretKey: "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"})
-	if err != nil {
-		t.Fatal(err)
-	}
 	const nothing = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 	now := time.Date(2013, 5, 24, 0, 0, 0, 0, time.UTC)
-	got := b.authorization(http.MethodGet, "/test.txt", [][2]string{{"host", "examplebucket.s3.amazonaws.com"}, {"range", "bytes=0-9"},
-		{"x-amz-content-sha256", nothing}, {"x-amz-date", "20130524T000000Z"}}, nothing, "20130524T000000Z", now.Format("20060102"))
+	signed := signing{method: http.MethodGet, path: "/test.txt", sum: nothing, stamp: "20130524T000000Z", day: now.Format("20060102"), region: "us-east-1",
+		headers: [][2]string{{"host", "examplebucket.s3.amazonaws.com"}, {"range", "bytes=0-9"}, {"x-amz-content-sha256", nothing}, {"x-amz-date", "20130524T000000Z"}}}
+	got := signed.authorization(Credentials{AccessKey: "AKIAIOSFODNN7EXAMPLE", SecretKey: "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"})
 	if want := "f0e8bdb87c964420e857bd35b5d6ed310bd44f0170aba48dd91039c6036bdb41"; !strings.HasSuffix(got, "Signature="+want) {
 		t.Errorf("got %s", got)
 	}
 }
 
 func TestLocationsAreChecked(t *testing.T) {
+	who := Fixed("a", "b", "")
 	for _, o := range []BucketOptions{
-		{Location: "s3://", AccessKey: "a", SecretKey: "b"}, {Location: "https://bucket", AccessKey: "a", SecretKey: "b"},
-		{Location: "s3://cold"}, {Location: "s3://cold", AccessKey: "a", SecretKey: "b", Endpoint: "host:9000"},
+		{Location: "s3://", Credentials: who}, {Location: "https://bucket", Credentials: who}, {Location: "s3://cold"},
+		{Location: "s3://cold", Credentials: who, Endpoint: "host:9000"}, {Location: "s3://cold", Credentials: who, PartBytes: MinPart - 1},
 	} {
 		if _, err := NewBucket(o); err == nil {
 			t.Errorf("%+v was accepted", o)
