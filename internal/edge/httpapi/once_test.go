@@ -56,6 +56,34 @@ func TestAKeyBelongsToOneRequest(t *testing.T) {
 	w.do(keyed(call{method: "POST", path: "/v1/meters", key: "bolt", body: `{"slug":"x","aggregation":"sum"}`}, "k")).status(t, 201).replayed(t, false)
 }
 
+// Given a month that was closed under a key, when another is closed under the same key, then that is another request.
+func TestAKeyBelongsToOnePathNotToItsPattern(t *testing.T) {
+	w := newWorld(t)
+	for i, paths := range [][2]string{
+		{"POST /v1/periods/2026-09/close", "POST /v1/periods/2026-10/close"},
+		{"PUT /v1/customers/a/plan", "PUT /v1/customers/b/plan"},
+		{"PUT /v1/customers/a/plan", "PUT /v1/customers/a%2F/plan"},
+		{"DELETE /v1/api-keys/one", "DELETE /v1/api-keys/other"},
+	} {
+		send := func(line string) answer {
+			method, path, _ := strings.Cut(line, " ")
+			body := ""
+			if method == "PUT" {
+				body = `{"plan":null}`
+			}
+			return w.do(keyed(call{method: method, path: path, key: "admin", body: body}, fmt.Sprint("k", i)))
+		}
+		first := send(paths[0])
+		send(paths[1]).refused(t, 422, "idempotency_key_reused")
+		if again := send(paths[0]).replayed(t, true); again.code != first.code {
+			t.Errorf("%s: %d again, %d at first", paths[0], again.code, first.code)
+		}
+	}
+	if state := w.get("/v1/periods/2026-10").text("state"); state != "open" {
+		t.Errorf("2026-10 is %s", state)
+	}
+}
+
 func TestSecretsAreShownOnce(t *testing.T) {
 	w := newWorld(t)
 	create := keyed(call{method: "POST", path: "/v1/api-keys", key: "admin", body: `{"scopes":["read"]}`}, "new-key")

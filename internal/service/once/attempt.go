@@ -41,7 +41,10 @@ func (r *Requests) first(ctx context.Context, c *Call, handle Handler) (request.
 	case errors.Is(err, errFound):
 		return r.again(t.kept, nil)
 	case errors.Is(err, errGivenUp) && t.decided():
-		err = r.keep(ctx, c, c.Tenant, t.fill)
+		var first *request.Stored
+		if first, err = r.keep(ctx, c, t.fill); first != nil {
+			return r.again(first, nil)
+		}
 	case errors.Is(err, errGivenUp):
 		return t.made.Answer, false, nil // not kept, and so not the first of anything
 	}

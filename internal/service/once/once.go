@@ -7,6 +7,7 @@ package once
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -232,16 +233,31 @@ func (r *Requests) again(kept *request.Stored, err error) (request.Answer, bool,
 func (r *Requests) reserve(ctx context.Context, c *Call, kept *request.Stored) (*request.Stored, error) {
 	switch {
 	case kept == nil:
-		return nil, r.keep(ctx, c, c.Tenant, func(s *request.Stored) { s.Tenant = c.Effect })
+		return r.keep(ctx, c, func(s *request.Stored) { s.Tenant = c.Effect })
 	case kept.Tenant != "":
 		return r.look(ctx, c, kept.Tenant)
 	}
 	return kept, nil
 }
 
-// keep stores something under the key in a transaction of its own.
-func (r *Requests) keep(ctx context.Context, c *Call, tenantID string, fill func(*request.Stored)) error {
-	return r.store.commit(ctx, tenantID, func(tx store.Tx) error { return r.append(tx, c, fill) })
+// keep stores something under the key, in a transaction of the caller's own ledger, and looks in it again: another node may have been
+// faster, with this request or with another one under the same key. An answer that is kept already is returned and stays; a key that is
+// only taken is not an answer.
+func (r *Requests) keep(ctx context.Context, c *Call, fill func(*request.Stored)) (kept *request.Stored, err error) {
+	err = r.store.commit(ctx, c.Tenant, func(tx store.Tx) (err error) {
+		if kept, err = find(tx, c); err != nil {
+			return err
+		}
+		if kept != nil && kept.Tenant == "" {
+			return errFound
+		}
+		kept = nil
+		return r.append(tx, c, fill)
+	})
+	if errors.Is(err, errFound) {
+		return kept, nil
+	}
+	return nil, err
 }
 
 func (r *Requests) append(tx store.Tx, c *Call, fill func(*request.Stored)) error {

@@ -276,6 +276,92 @@ func TestManyNodesAtOnceHaveOneEffect(t *testing.T) {
 	}
 }
 
+// between is a store of one node. Before its next update begins, something happens elsewhere.
+type between struct {
+	store.Store
+	happens func()
+}
+
+func (b *between) Update(ctx context.Context, id string, fn func(store.Tx) error) error {
+	if happens := b.happens; happens != nil {
+		b.happens = nil
+		happens()
+	}
+	return b.Store.Update(ctx, id, fn)
+}
+
+// node is another process on the world's store, and what happens before its next update.
+func (w *world) node(happens func()) (*Requests, *registry.Service) {
+	requests, joined := New(Options{Store: &between{w.store, happens}})
+	return requests, registry.New(joined, rand.Reader)
+}
+
+// Given a request that found nothing kept, when another node answers the same request before its transaction begins, then it finds that
+// answer inside the transaction, and there is one effect.
+func TestAnotherNodeIsFasterAfterTheLook(t *testing.T) {
+	w := newWorld(t)
+	calls := 0
+	var faster string
+	slow, reg := w.node(func() { faster, _, _ = w.do("a", "x", w.making("m", &calls)) })
+	c := Call{Tenant: "acme", Key: "a", Fingerprint: fingerprint("x")}
+	a, replayed, err := slow.Do(t.Context(), c, func(ctx context.Context) Made {
+		m, err := reg.CreateMeter(ctx, "k", "acme", meter.Meter{Slug: "second", Aggregation: meter.Sum})
+		return Made{Answer: request.Answer{Status: 201, Body: []byte(m.Slug)}, Refusal: err}
+	})
+	if err != nil || !replayed || string(a.Body) != "call 1" || faster != "201 call 1, secret" {
+		t.Errorf("%s, replayed %v, %v; the faster node answered %s", a.Body, replayed, err, faster)
+	}
+	if w.meters() != 1 {
+		t.Errorf("%d effects", w.meters())
+	}
+}
+
+// Given a refusal by the effect, when another node has an effect and keeps its answer before the refusal is kept, then that answer stays.
+func TestARefusalDoesNotReplaceAnAnswer(t *testing.T) {
+	w := newWorld(t)
+	calls := 0
+	if _, _, err := w.do("other", "y", w.making("taken", &calls)); err != nil {
+		t.Fatal(err)
+	}
+	store := &between{Store: w.store}
+	slow, joined := New(Options{Store: store})
+	reg := registry.New(joined, rand.Reader)
+	a, replayed, err := slow.Do(t.Context(), Call{Tenant: "acme", Key: "a", Fingerprint: fingerprint("x")}, func(ctx context.Context) Made {
+		_, err := reg.CreateMeter(ctx, "k", "acme", meter.Meter{Slug: "taken", Aggregation: meter.Sum})
+		store.happens = func() { w.do("a", "x", w.making("m", &calls)) } //nolint:errcheck // the answer of the slow one says it
+		return Made{Answer: request.Answer{Status: 409}, Refusal: err}
+	})
+	if err != nil || !replayed || string(a.Body) != "call 2" {
+		t.Errorf("%d %s, replayed %v, %v", a.Status, a.Body, replayed, err)
+	}
+	again, replayed, err := w.do("a", "x", w.making("m", &calls))
+	w.want("again", again, replayed, err, "201 call 2", true)
+}
+
+// Given the operator's key of a request, when two nodes make two tenants under it at once, then one of them is refused.
+func TestTwoNodesTakeOneKeyForTwoLedgers(t *testing.T) {
+	w := newWorld(t)
+	if err := w.registry.FoundOperator(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	found := func(requests *Requests, reg *registry.Service, id string) error {
+		c := Call{Tenant: tenant.Operator, Key: "a", Fingerprint: fingerprint(id), Effect: id}
+		_, _, err := requests.Do(t.Context(), c, func(ctx context.Context) Made {
+			_, _, err := reg.CreateTenant(ctx, "operator", tenant.Tenant{ID: id})
+			return Made{Answer: request.Answer{Status: 201}, Refusal: err}
+		})
+		return err
+	}
+	var faster error
+	slow, reg := w.node(func() { faster = found(w.requests, w.registry, "bolt") })
+	if err := found(slow, reg, "cord"); faster != nil || !problem.Is(err, problem.KeyReused) {
+		t.Errorf("the faster was answered %v, the other %v", faster, err)
+	}
+	if _, err := w.registry.Tenant(t.Context(), "cord"); !problem.Is(err, problem.NotFound) {
+		t.Errorf("the second effect happened: %v", err)
+	}
+}
+
 func TestAnEffectInAnotherLedger(t *testing.T) {
 	w := newWorld(t)
 	if err := w.registry.FoundOperator(t.Context()); err != nil {
