@@ -2,11 +2,8 @@ package httpapi
 
 import (
 	"encoding/binary"
-	"math"
 	"net/url"
 	"strconv"
-	"strings"
-	"unicode/utf8"
 
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/csvtext"
@@ -68,7 +65,7 @@ func (q query) afterCounter() (*store.CounterPlace, error) {
 		return nil, err
 	}
 	month, n := binary.Varint(b)
-	if n <= 0 || month < 0 || month > math.MaxInt32 {
+	if n <= 0 || month < 0 || month > int64(lastMonth) {
 		return nil, errCursor
 	}
 	b = b[n:]
@@ -78,7 +75,7 @@ func (q query) afterCounter() (*store.CounterPlace, error) {
 	}
 	b = b[n:]
 	p := store.CounterPlace{Month: calendar.Month(month), Meter: string(b[:length]), Customer: string(b[length:])}
-	if !utf8.Valid(b) || strings.IndexByte(p.Customer, 0) >= 0 {
+	if !isText(p.Meter) || !isText(p.Customer) {
 		return nil, errCursor
 	}
 	return &p, nil

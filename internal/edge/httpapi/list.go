@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"errors"
+	"math"
 	"net/http"
 	"net/url"
 	"slices"
@@ -55,6 +56,9 @@ func (x *exchange) query(known ...string) (query, error) {
 	return q, nil
 }
 
+// isText reports whether s could be the name of anything.
+func isText(s string) bool { return utf8.ValidString(s) && strings.IndexByte(s, 0) < 0 }
+
 // add takes one parameter as it stands between two &.
 func (q *query) add(part string, known []string) error {
 	rawName, rawValue, _ := strings.Cut(part, "=")
@@ -76,7 +80,7 @@ func (q *query) add(part string, known []string) error {
 		return badParameter(name, "has a semicolon: write %3B for one that belongs to the value, and & between parameters")
 	case value == "":
 		return badParameter(name, "empty: leave it out to not filter by it")
-	case len(value) > maxFilter || !utf8.ValidString(value) || strings.Contains(value, "\x00"):
+	case len(value) > maxFilter || !isText(value):
 		return badParameter(name, "at most "+strconv.Itoa(maxFilter)+" bytes of UTF-8 without NUL")
 	}
 	if property {
@@ -243,7 +247,7 @@ func (q query) afterSeq() (uint64, error) {
 		return 0, err
 	}
 	seq, n := binary.Uvarint(place)
-	if n <= 0 || n != len(place) {
+	if n <= 0 || n != len(place) || seq > math.MaxInt64 {
 		return 0, errCursor
 	}
 	return seq, nil
@@ -255,7 +259,7 @@ func (q query) afterName() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if !utf8.Valid(place) || slices.Contains(place, 0) {
+	if !isText(string(place)) {
 		return "", errCursor
 	}
 	return string(place), nil

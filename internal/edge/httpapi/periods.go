@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"encoding/binary"
-	"math"
 	"net/http"
 
 	"github.com/tallystick/tallystick/internal/core/calendar"
@@ -40,6 +39,9 @@ func listPeriods(x *exchange) error {
 	return list(x, q, periods, next, appendPeriodItem)
 }
 
+// lastMonth is the last that anything can happen in.
+var lastMonth = calendar.MonthOf(calendar.MaxMicros)
+
 // fromMonth reads the month that a cursor goes on from.
 func (q query) fromMonth() (calendar.Month, error) {
 	place, err := q.place()
@@ -47,7 +49,7 @@ func (q query) fromMonth() (calendar.Month, error) {
 		return 0, err
 	}
 	month, n := binary.Uvarint(place)
-	if n <= 0 || n != len(place) || month > math.MaxInt32 {
+	if n <= 0 || n != len(place) || month > uint64(lastMonth) {
 		return 0, errCursor
 	}
 	return calendar.Month(month), nil

@@ -2,8 +2,6 @@ package httpapi
 
 import (
 	"encoding/binary"
-	"strings"
-	"unicode/utf8"
 
 	"github.com/tallystick/tallystick/internal/core/quota"
 	"github.com/tallystick/tallystick/internal/service/plans"
@@ -55,7 +53,7 @@ func (q query) afterQuota() (*plans.Place, error) {
 	}
 	b = b[n:]
 	p := plans.Place{Meter: string(b[:length]), Customer: string(b[length:])}
-	if !utf8.Valid(b) || strings.IndexByte(p.Customer, 0) >= 0 {
+	if !isText(p.Meter) || !isText(p.Customer) {
 		return nil, errCursor
 	}
 	return &p, nil

@@ -214,8 +214,7 @@ func (f *CounterFilter) from(p store.CounterPlace) (store.CounterPlace, bool) {
 	if f.Meter != "" {
 		return nextMonth, f.Month == nil
 	}
-	// The least string above the slug: the next meter, whatever it is called.
-	return store.CounterPlace{Month: p.Month, Meter: p.Meter + "\x00", Customer: f.Customer}, true
+	return p.InNextMeter(f.Customer), true
 }
 
 func compare(a, b store.CounterPlace) int {

@@ -257,6 +257,9 @@ func (e *Engine) Tenants(_ context.Context, after string, limit int) ([]tenant.T
 	if e.closed.Load() {
 		return nil, errClosed()
 	}
+	if err := store.CheckPlace(after); err != nil {
+		return nil, err
+	}
 	all := map[string]*book{}
 	e.books.Range(func(id, b any) bool {
 		if id != tenant.Operator {

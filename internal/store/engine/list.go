@@ -201,6 +201,9 @@ func (v *view) dirtyCells() (out []*cell, err error) {
 
 // Counters merges the counters in memory that changed lately with those of the state.
 func (v *view) Counters(from store.CounterPlace, fn func(store.CounterPlace, *usage.Counter) bool) error {
+	if err := store.CheckPlace(from.Meter, from.Customer); err != nil {
+		return err
+	}
 	dirty, err := v.dirtyCells()
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/core/quota"
 	"github.com/tallystick/tallystick/internal/core/usage"
+	"github.com/tallystick/tallystick/internal/store"
 )
 
 func (h *history) Limit(slug, customer string) (*quota.Limit, error) {
@@ -110,6 +111,9 @@ func (v *view) Assignment(customer string) (quota.Assignment, error) {
 }
 
 func (v *view) Assignments(after string, limit int) ([]quota.Assignment, error) {
+	if err := store.CheckPlace(after); err != nil {
+		return nil, err
+	}
 	return v.config.assigned.list(after, limit, nil), nil
 }
 

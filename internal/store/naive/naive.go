@@ -238,6 +238,9 @@ func (s *Store) Tenants(ctx context.Context, after string, limit int) ([]tenant.
 	if err := s.ready(ctx); err != nil {
 		return nil, err
 	}
+	if err := store.CheckPlace(after); err != nil {
+		return nil, err
+	}
 	var out []tenant.Tenant
 	for id, t := range s.tenants {
 		if id > after && id != tenant.Operator {

@@ -11,6 +11,7 @@ import (
 	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/core/quota"
 	"github.com/tallystick/tallystick/internal/core/usage"
+	"github.com/tallystick/tallystick/internal/store"
 )
 
 func (t *book) Limit(slug, customer string) (*quota.Limit, error) {
@@ -109,6 +110,9 @@ func (v view) Assignment(customer string) (quota.Assignment, error) {
 }
 
 func (v view) Assignments(after string, limit int) ([]quota.Assignment, error) {
+	if err := store.CheckPlace(after); err != nil {
+		return nil, err
+	}
 	var out []quota.Assignment
 	for customer, plan := range v.t.config.assigned {
 		if customer > after && plan != "" {

@@ -148,6 +148,9 @@ func (v view) Counter(id usage.CounterID) (usage.Counter, error) {
 }
 
 func (v view) Counters(from store.CounterPlace, fn func(store.CounterPlace, *usage.Counter) bool) error {
+	if err := store.CheckPlace(from.Meter, from.Customer); err != nil {
+		return err
+	}
 	ids := map[store.CounterPlace]usage.CounterID{}
 	var places []store.CounterPlace
 	for id := range v.t.counters {

@@ -56,6 +56,9 @@ func (v *view) AuditEvents(q store.AuditQuery) ([]ledger.Row, error) {
 	params := [][]byte{int8Param(first), int8Param(below), int8Param(int64(q.Offset)), int8Param(int64(q.Limit - len(out)))}
 	set := 0
 	for i, value := range [...]string{q.EntityType, q.EntityID, q.Type, q.Source} {
+		if !clean(value) {
+			return nil, nil // nothing is called so
+		}
 		if value != "" {
 			set |= 1 << i
 			params = append(params, []byte(value))

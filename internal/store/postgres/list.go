@@ -8,7 +8,6 @@ import (
 
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/ledger"
-	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/store"
 )
@@ -193,8 +192,8 @@ func (v *view) someSections(places []place, fn func(*ledger.Section) error) (int
 }
 
 func (v *view) Counters(from store.CounterPlace, fn func(store.CounterPlace, *usage.Counter) bool) error {
-	if !clean(from.Meter) || !clean(from.Customer) {
-		return problem.New(problem.Malformed, "a place among the counters is UTF-8 without NUL")
+	if err := store.CheckPlace(from.Meter, from.Customer); err != nil {
+		return err
 	}
 	pending := v.pendingPlaces(from)
 	for {

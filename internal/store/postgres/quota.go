@@ -10,6 +10,7 @@ import (
 	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/core/quota"
 	"github.com/tallystick/tallystick/internal/core/usage"
+	"github.com/tallystick/tallystick/internal/store"
 )
 
 // Plans are configuration and come with it. Which customer has which plan is not: there may be as many as customers, so that is read
@@ -264,8 +265,8 @@ func (v *view) Assignment(customer string) (quota.Assignment, error) {
 }
 
 func (v *view) Assignments(after string, limit int) ([]quota.Assignment, error) {
-	if !clean(after) {
-		return nil, problem.New(problem.Malformed, "a customer is UTF-8 without NUL")
+	if err := store.CheckPlace(after); err != nil {
+		return nil, err
 	}
 	var own map[string]string // of an update
 	if v.tx != nil {

@@ -28,6 +28,10 @@ func (v *view) Request(key string) (request.Stored, error) {
 			}
 		}
 	}
+	missing := problem.New(problem.NotFound, "no request %q", key)
+	if !clean(key) {
+		return request.Stored{}, missing
+	}
 	var found *request.Stored
 	err := v.ask(readRequest, func(in *reader) error {
 		r, err := readChange(in)
@@ -42,7 +46,7 @@ func (v *view) Request(key string) (request.Stored, error) {
 		return request.Stored{}, err
 	}
 	if found == nil {
-		return request.Stored{}, problem.New(problem.NotFound, "no request %q", key)
+		return request.Stored{}, missing
 	}
 	return *found, nil
 }

@@ -2,12 +2,14 @@ package storetest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/meter"
+	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/core/tenant"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/store"
@@ -31,6 +33,7 @@ var listingCases = []Case{
 			w.Errorf("the operator's ledger cannot be read")
 		}
 	}},
+	{"what cannot be a name is no place in a list, and nobody is called so", unnameable},
 	{"meters are listed by slug", func(w *world) {
 		w.create(acme)
 		for _, slug := range unsorted {
@@ -216,6 +219,63 @@ func listsCounters(w *world) {
 		first := slices.IndexFunc(places, func(p store.CounterPlace) bool { return p.Month == Month })
 		same(w, "counters of the month", list(store.CounterPlace{Month: Month}, many), places[first:])
 	})
+}
+
+// unnameable asks every question that takes a name for names that cannot be.
+func unnameable(w *world) {
+	w.create(acme, NewMeter("calls", meter.Sum))
+	w.says(acme, "accepted", Fact("e", "calls", "c", Ago(0), "1"))
+	missing := func(what string, err error) {
+		if !problem.Is(err, problem.NotFound) {
+			w.Errorf("%s: %v, want it not to be found", what, err)
+		}
+	}
+	for _, bad := range []string{"\x00", "calls\x00", "c\x00", "\xff", "\xed\xa0\x80", "c\xc3"} {
+		_, err := w.s.Tenants(context.Background(), bad, 1)
+		errs := map[string]error{"tenants": err}
+		_, _, err = w.s.Access(context.Background(), bad, bad)
+		missing("access", err)
+		missing("view", w.s.View(context.Background(), bad, func(store.View) error { return nil }))
+		w.view(acme, func(v store.View) {
+			every := func(store.CounterPlace, *usage.Counter) bool { return true }
+			errs["counters from a meter"] = v.Counters(store.CounterPlace{Meter: bad}, every)
+			errs["counters from a customer"] = v.Counters(store.CounterPlace{Customer: bad}, every)
+			_, errs["assignments"] = v.Assignments(bad, 1)
+			_, err := v.Meter(bad)
+			missing("meter", err)
+			_, err = v.APIKey(bad)
+			missing("API key", err)
+			_, err = v.Plan(bad)
+			missing("plan", err)
+			_, err = v.Adjustment(bad)
+			missing("adjustment", err)
+			_, err = v.Request(bad)
+			missing("request", err)
+			_, _, err = v.Event(usage.KeyOfID(bad))
+			missing("event", err)
+			if c, err := v.Counter(usage.CounterID{Meter: 1, Customer: bad, Month: Month}); err != nil || c.Started {
+				w.Errorf("counter: %+v, %v", c, err)
+			}
+			if a, err := v.Assignment(bad); err != nil || a.Plan != "" {
+				w.Errorf("assignment: %+v, %v", a, err)
+			}
+			for _, q := range []store.AuditQuery{{EntityID: bad}, {EntityType: bad}, {Type: bad}, {Source: bad}} {
+				q.Limit = 10
+				if rows, err := v.AuditEvents(q); err != nil || len(rows) != 0 {
+					w.Errorf("audit events of %+v: %d, %v", q, len(rows), err)
+				}
+			}
+			q := store.SliceQuery{Meter: 1, Customer: bad, From: Month.Start(), To: Month.End()}
+			if err := v.Slice(q, func(*store.Slice) error { return errors.New("a piece") }); err != nil {
+				w.Errorf("slice: %v", err)
+			}
+		})
+		for what, err := range errs {
+			if !problem.Is(err, problem.Malformed) {
+				w.Errorf("%s after %q: %v, want it to be malformed", what, bad, err)
+			}
+		}
+	}
 }
 
 // manyRows makes a ledger of events and changes, on time and late, over several sections and months.
