@@ -8,6 +8,7 @@ import (
 	"github.com/tallystick/tallystick/internal/core/amount"
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/meter"
+	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/core/quota"
 	"github.com/tallystick/tallystick/internal/core/request"
 	"github.com/tallystick/tallystick/internal/core/tenant"
@@ -162,7 +163,7 @@ func DecodeState(r *Row) (State, error) {
 		return State{}, fmt.Errorf("decode state of row %d (%s): %w", r.Seq, r.Change.Type, err)
 	}
 	if in.Version != stateVersion {
-		return State{}, fmt.Errorf("row %d (%s) has state version %d, this build reads version %d: use a newer tallystick", r.Seq, r.Change.Type, in.Version, stateVersion)
+		return State{}, newer(r, fmt.Sprintf("version %d of a state, and this build reads version %d", in.Version, stateVersion))
 	}
 	switch {
 	case in.Tenant != nil:
@@ -191,7 +192,17 @@ func DecodeState(r *Row) (State, error) {
 	case in.Request != nil:
 		return in.Request.state()
 	}
-	return State{}, fmt.Errorf("row %d (%s) has a state of no known entity: use a newer tallystick", r.Seq, r.Change.Type)
+	return State{}, newer(r, "a state of a kind that this build does not know")
+}
+
+// newer refuses a state that another build wrote. It is coded here because nobody above can say it better: the database, the disk and
+// every other ledger are well, and only a newer build helps.
+func newer(r *Row, what string) error {
+	row := fmt.Sprintf("row %d", r.Seq)
+	if r.Change.Type != "" {
+		row += " (" + r.Change.Type + ")"
+	}
+	return problem.New(problem.Unavailable, "a newer build of tallystick wrote %s of this ledger: it has %s; upgrade this node", row, what)
 }
 
 func (t *tenantJSON) state() (State, error) {

@@ -8,7 +8,7 @@
 // The first refusal is the answer, and what would have come after it is not touched.
 //
 // What the gate answers to a bad token is the same for every kind of badness, so that nobody learns from it which tenants and
-// keys exist. It keeps no cache of keys: a revoked key stops as soon as its revocation is committed.
+// keys exist. It keeps no cache of keys: a revoked key stops as soon as the store shows it (see Access there).
 package gate
 
 import (

@@ -344,6 +344,59 @@ func TestTheOperatorsKeyIsMadeOnce(t *testing.T) {
 	})
 }
 
+// overtaken is a store whose first update comes to nothing, and runs again when another node has written.
+type overtaken struct {
+	store.Store
+	by func()
+}
+
+func (o *overtaken) Update(ctx context.Context, id string, fn func(store.Tx) error) error {
+	if by := o.by; by != nil {
+		o.by = nil
+		discarded := errors.New("run again")
+		err := o.Store.Update(ctx, id, func(tx store.Tx) error { return errors.Join(fn(tx), discarded) })
+		if !errors.Is(err, discarded) {
+			return err
+		}
+		by()
+	}
+	return o.Store.Update(ctx, id, fn)
+}
+
+// Given two nodes that start at once, when the one that was first loses its transaction to the other, then it shows no key: its own was
+// never made.
+func TestAnOperatorsKeyThatWasNotMadeIsNotShown(t *testing.T) {
+	w := newWorld(t)
+	var winner string
+	slow := registry.New(&overtaken{w.store, func() { winner, _, _ = w.OperatorKey(t.Context()) }}, rand.Reader)
+	token, created, err := slow.OperatorKey(t.Context())
+	if err != nil || created || token != "" || winner == "" {
+		t.Errorf("the node that lost shows %q, created %v, %v; the winner's is %q", token, created, err, winner)
+	}
+}
+
+// unreadable is a store on which a tenant is listed by its id alone, because a newer build wrote it.
+type unreadable struct{ store.Store }
+
+func (u unreadable) Tenants(ctx context.Context, after string, limit int) ([]tenant.Tenant, error) {
+	list, err := u.Store.Tenants(ctx, after, limit)
+	return append(list, tenant.Tenant{ID: "newer"}), err
+}
+
+func (u unreadable) View(ctx context.Context, id string, fn func(store.View) error) error {
+	if id == "newer" {
+		return problem.New(problem.Unavailable, "a newer build wrote row 7")
+	}
+	return u.Store.View(ctx, id, fn)
+}
+
+func TestAListWithATenantOfANewerBuildSaysSo(t *testing.T) {
+	w := newWorld(t)
+	if _, err := registry.New(unreadable{w.store}, rand.Reader).Tenants(t.Context(), "", 10); !problem.Is(err, problem.Unavailable) || !strings.Contains(err.Error(), "newer: ") {
+		t.Errorf("listed: %v", err)
+	}
+}
+
 func TestTheOperatorsTenantIsNobodysToNameOrRead(t *testing.T) {
 	w := newWorld(t)
 	if _, _, err := w.OperatorKey(t.Context()); err != nil {

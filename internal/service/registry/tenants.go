@@ -3,6 +3,7 @@ package registry
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"slices"
 
 	"github.com/tallystick/tallystick/internal/core/audit"
@@ -78,6 +79,7 @@ func (s *Service) OperatorKey(ctx context.Context) (token string, created bool, 
 		return "", false, err
 	}
 	err = s.foundOperator(ctx, func(tx store.Tx) error {
+		created = false // the transaction may be the second, after one that came to nothing
 		keys, err := tx.APIKeys("", 1)
 		if err != nil || len(keys) > 0 {
 			return err
@@ -159,6 +161,11 @@ func (s *Service) Tenants(ctx context.Context, after string, limit int) ([]tenan
 	}
 	out := make([]tenant.Tenant, len(list))
 	for i := range list {
+		if list[i].CreatedAt == 0 { // a newer build wrote it: what it answers itself says so
+			if _, err := s.Tenant(ctx, list[i].ID); err != nil {
+				return nil, fmt.Errorf("list tenant %s: %w", list[i].ID, err)
+			}
+		}
 		out[i] = shown(list[i])
 	}
 	return out, nil

@@ -8,11 +8,12 @@ import (
 
 	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/core/tenant"
+	"github.com/tallystick/tallystick/internal/store"
 )
 
 const (
-	// configAge is how long access trusts what it remembers: a key that was revoked through another node stops here within twice
-	// that at most, which is the second that is promised.
+	// configAge is how long access trusts what it remembers: a key that was revoked through another node stops here within that, and
+	// one second is promised. What this node committed itself it knows at once.
 	configAge = 500 * time.Millisecond
 	// maxConfigs bounds the tenants whose configuration is remembered.
 	maxConfigs = 4096
@@ -81,6 +82,15 @@ func (c *configs) fresh(id string, config *config, at time.Time) {
 		e.config, e.at = config, at
 	case e.config.version == config.version && at.After(e.at):
 		e.at = at
+	}
+}
+
+// forget drops what is remembered of a tenant, so that it is read anew.
+func (c *configs) forget(id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e := c.entries[id]; e != nil {
+		e.config, e.at = nil, time.Time{}
 	}
 }
 
@@ -166,17 +176,23 @@ func (s *Store) Tenants(ctx context.Context, after string, limit int) ([]tenant.
 	if err := s.open(ctx); err != nil {
 		return nil, err
 	}
-	if !clean(after) {
-		return nil, problem.New(problem.Malformed, "a tenant's id is UTF-8 without NUL")
+	if err := store.CheckPlace(after); err != nil {
+		return nil, err
 	}
 	var out []tenant.Tenant
 	err := s.reading(ctx, roleDirectory, "", func(ctx context.Context, c *session) error {
 		return c.ask(ctx, listTenants, func(in *reader) error {
-			state, err := readState(in)
-			if err == nil && state.Tenant != nil {
+			id := in.text()
+			state, err := readState(in, kindTenant)
+			switch {
+			case problem.Is(err, problem.Unavailable):
+				out = append(out, tenant.Tenant{ID: id}) // of a newer build: its own questions are answered with that, all others go on
+			case err == nil && state.Tenant != nil:
 				out = append(out, *state.Tenant)
+			case err != nil:
+				return err
 			}
-			return err
+			return nil
 		}, []byte(after), []byte(tenant.Operator), int8Param(int64(limit)))
 	})
 	return out, err

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/store"
 )
@@ -10,9 +11,11 @@ import (
 const maxCells = 50_000
 
 // book is what a node remembers of a tenant between its own commits. It holds for one head only: when the head under the
-// lock has another number, another node has written and everything here is forgotten. The lane's turn guards it.
+// lock is another one, another node has written and everything here is forgotten. A number alone does not make a head the same: a
+// database that failed over to a replica without its last commits gives the same numbers to other rows, and the chain tells them apart.
+// The lane's turn guards it.
 type book struct {
-	seq    uint64 // of the head that the book is about; zero: about none
+	head   ledger.Head // that the book is about; zero: about none
 	cells  map[usage.CounterID]*cell
 	recent [2]span // of this node's last commits, the latest first
 
@@ -35,40 +38,41 @@ type cell struct {
 // written notes that the table now has the cell as it is.
 func (c *cell) written() { c.dirty, c.stored, c.base = false, true, c.tail }
 
-// span is the rows of one commit, above from and up to to, and the hashes of their keys.
+// span is the rows of one commit, after one head and up to another, and the hashes of their keys.
 type span struct {
-	from, to uint64
+	from, to ledger.Head
 	keys     map[uint64]int32
 }
 
+// isHead reports whether two heads stand for the same rows.
+func isHead(a, b ledger.Head) bool { return a.Seq == b.Seq && a.Chain == b.Chain }
+
 func (b *book) forget() { *b = book{} }
 
-// at makes the book one about the head of that number, and reports whether it is what it was.
-func (b *book) at(seq uint64) (same bool) {
-	same = b.seq == seq && len(b.cells)+len(b.tallies)+len(b.assigned) <= maxCells
+// at makes the book one about that head, and reports whether it is what it was.
+func (b *book) at(head ledger.Head) (same bool) {
+	same = isHead(b.head, head) && len(b.cells)+len(b.tallies)+len(b.assigned) <= maxCells
 	if !same {
 		b.forget()
 	}
 	if b.cells == nil {
 		b.cells, b.tallies, b.assigned = map[usage.CounterID]*cell{}, map[tallyID]*tallyCell{}, map[string]string{}
 	}
-	b.seq = seq
+	b.head = head
 	return same
 }
 
 // committed moves the book on to the head that this node just committed.
 func (b *book) committed(s span) {
-	b.seq, b.recent = s.to, [2]span{s, b.recent[0]}
+	b.head, b.recent = s.to, [2]span{s, b.recent[0]}
 }
 
-// since returns the spans that together hold every row above seq, or false when they do not.
-func (b *book) since(seq uint64) (spans []span, ok bool) {
-	if seq > b.seq {
-		return nil, false // the database has lost rows that it showed us: it failed over to a replica that lacked them
-	}
-	next := b.seq
-	for i := 0; seq < next; i++ {
-		if i == len(b.recent) || b.recent[i].keys == nil || b.recent[i].to != next {
+// since returns the spans that together hold every row after a head that was seen before, or false when they do not: others have
+// written since, or the database has lost rows that it showed us.
+func (b *book) since(seen ledger.Head) (spans []span, ok bool) {
+	next := b.head
+	for i := 0; !isHead(next, seen); i++ {
+		if i == len(b.recent) || b.recent[i].keys == nil || !isHead(b.recent[i].to, next) {
 			return nil, false
 		}
 		next = b.recent[i].from

@@ -2,6 +2,8 @@ package postgres
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/binary"
 	"fmt"
 	"maps"
 	"slices"
@@ -91,6 +93,18 @@ func (c *config) using(numbers []uint32) *config {
 	return &out
 }
 
+// newVersion names the configuration that the row of that number leaves behind. Versions rise with the rows; chance in their lower bits
+// makes two that have nothing to do with one another differ, also when a database failed over without its last commits and has given
+// their numbers to other rows.
+func newVersion(seq uint64) uint64 {
+	var chance [8]byte
+	rand.Read(chance[:]) // never fails
+	return seq<<versionChance | binary.BigEndian.Uint64(chance[:])>>(64-versionChance)
+}
+
+// versionChance is how many bits of a version are chance; it leaves room for eight million million rows of a tenant.
+const versionChance = 20
+
 func (c *config) at(version uint64) *config {
 	out := *c
 	out.version = version
@@ -105,8 +119,9 @@ func set[K comparable, V any](m map[K]V, k K, v V) map[K]V {
 	return out
 }
 
-// The kinds of entities.
+// The kinds of entities. The tenant itself has a table of its own.
 const (
+	kindTenant  = "tenant"
 	kindKey     = "api_key"
 	kindMeter   = "meter"
 	kindPeriod  = "period"
@@ -120,7 +135,7 @@ func (c *session) loadConfig(ctx context.Context, tenantID string, version uint6
 	out := &config{version: version, keys: map[string]*tenant.APIKey{}, meters: map[string]*meter.Meter{}, used: map[uint32]bool{}, periods: map[calendar.Month]usage.Period{}}
 	r := c.round(ctx)
 	r.send(readTenant, func(in *reader) error {
-		s, err := readState(in)
+		s, err := readState(in, kindTenant)
 		out.tenant = s.Tenant
 		return err
 	}, []byte(tenantID))
@@ -137,10 +152,13 @@ func (c *session) loadConfig(ctx context.Context, tenantID string, version uint6
 
 func (c *config) readEntity(in *reader) error {
 	kind := in.text()
-	s, err := readState(in)
+	s, err := readState(in, kind)
 	used := in.bool()
-	if err != nil || in.err != nil {
+	if err != nil {
 		return err
+	}
+	if in.err != nil {
+		return in.err
 	}
 	switch {
 	case kind == kindKey && s.Key != nil:
@@ -157,14 +175,15 @@ func (c *config) readEntity(in *reader) error {
 	case kind == kindFloor && s.Floor != nil, kind == kindArchive && s.Archive != nil:
 		c.horizon = c.horizon.With(s)
 	default:
-		return fmt.Errorf("an entity of kind %q has another state", kind)
+		return fmt.Errorf("an entity of kind %q has another state: %w", kind, errDefect)
 	}
 	return nil
 }
 
-// readState reads seq, at and state.
-func readState(in *reader) (ledger.State, error) {
+// readState reads seq, at and state of an entity.
+func readState(in *reader, kind string) (ledger.State, error) {
 	r := ledger.Row{Seq: uint64(in.int8()), At: in.time(), Change: &ledger.Change{}}
+	r.Change.Type = kind // what a complaint about it names
 	r.Change.State = in.bytes()
 	if in.err != nil {
 		return ledger.State{}, in.err

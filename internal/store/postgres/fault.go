@@ -25,36 +25,88 @@ const (
 type kind uint8
 
 const (
-	// lasting failures would happen again: a defect, or a schema that is not ours.
+	// lasting failures would happen again: a defect, a schema that is not ours, rows of a newer build, a login that is refused.
 	lasting kind = iota
 	// passing failures ended the transaction before anything was committed; the next attempt may succeed.
 	passing
-	// away is passing, and the server or the way to it is gone.
-	away
 )
 
-// kindOf judges an error of the driver.
+// lost is a failure of the connection: refused, reset, timed out, or cut in the middle of an answer. Only the session makes it, out of
+// what the driver says, so that nothing else is ever taken for a connection that failed.
+type lost struct{ cause error }
+
+func (e *lost) Error() string { return e.cause.Error() }
+func (e *lost) Unwrap() error { return e.cause }
+
+// driverFailed marks an error of the driver. What the server itself said about a statement is no failure of the connection.
+func driverFailed(err error) error {
+	var server *pgconn.PgError
+	if err == nil || errors.As(err, &server) {
+		return err
+	}
+	return &lost{err}
+}
+
+// serverFaults say what an error of the server means, by the beginning of its code, the longest first.
+var serverFaults = [...]struct {
+	code   string
+	kind   kind
+	cause  string // a metric's label
+	detail string // for the caller
+}{
+	{"40001", passing, "serialization", "the database ended the transaction in favor of others, several times"},
+	{"40P01", passing, "deadlock", "the database ended the transaction because of a deadlock, several times"},
+	// What this node remembered was wrong; it has forgotten it by now.
+	{"23505", passing, "stale_memory", "the database has a row already that this node believed to be new, several times"},
+	{"55P03", passing, "lock_timeout", "another node holds the tenant's head for too long"},
+	{"57014", passing, "statement_timeout", "the database is too slow: a statement was ended when its time was up"},
+	{"25006", passing, "read_only", "the database is read-only: it is a replica, or failing over"},
+	{"25P03", passing, "idle", "the database ended the transaction because this node was silent for too long"},
+	{"53100", passing, "resources", "the disk of the database is full"},
+	{"53300", passing, "resources", "the database has no connection left: raise max_connections, or lower max_conns of the nodes"},
+	{"53", passing, "resources", "the database is short of memory, disk or connections"},
+	{"57P", passing, "shutdown", "the database is starting or shutting down"},
+	{"58", passing, "io", "the database reports an error of its own disk"},
+	{"08", passing, "connection", "the connection to the database failed"},
+	{"28", lasting, "login", "the database refuses the login of this node: check the user and password of its URL"},
+	{"3D000", lasting, "login", "the database that the URL of this node names does not exist"},
+	{"42501", lasting, "rights", "the database refuses this node a right that it needs: run `tallystick migrate`"},
+	{"42P01", lasting, "schema", "a table is missing: the schema is of another version; run `tallystick migrate`"},
+	{"42703", lasting, "schema", "a column is missing: the schema is of another version; run `tallystick migrate`"},
+}
+
+// faultOf is what the server's error means; ok is false for one that stands in no list: a defect of this build.
+func faultOf(server *pgconn.PgError) (k kind, cause, detail string, ok bool) {
+	for _, f := range &serverFaults {
+		if strings.HasPrefix(server.Code, f.code) {
+			return f.kind, f.cause, f.detail, true
+		}
+	}
+	return lasting, "defect", "", false
+}
+
+// kindOf judges an error of a transaction.
 func kindOf(err error) kind {
 	var server *pgconn.PgError
-	if !errors.As(err, &server) {
-		var coded *problem.Error
-		if errors.As(err, &coded) || errors.Is(err, errDefect) {
-			return lasting
-		}
-		return away // the connection: refused, reset, timed out, or cut in the middle of an answer
-	}
+	var link *lost
 	switch {
-	case server.Code == "40001" || server.Code == "40P01": // serialization failure, deadlock
+	case errors.As(err, &server):
+		k, _, _, _ := faultOf(server)
+		return k
+	case errors.As(err, &link):
 		return passing
-	case server.Code == "23505": // unique violation: what this node remembered was wrong; it has forgotten it by now
-		return passing
-	case server.Code == "55P03" || server.Code == "57014" || server.Code == "25006": // lock timeout, statement timeout, read-only server
-		return away
-	case strings.HasPrefix(server.Code, "08"), strings.HasPrefix(server.Code, "53"), strings.HasPrefix(server.Code, "57P"),
-		strings.HasPrefix(server.Code, "58"), server.Code == "25P03": // connection, resources, shutdown, I/O, idle transaction ended
-		return away
 	}
 	return lasting
+}
+
+// causeOf names what made a transaction fail, in few words: they are a label.
+func causeOf(err error) string {
+	var server *pgconn.PgError
+	if !errors.As(err, &server) {
+		return "connection"
+	}
+	_, cause, _, _ := faultOf(server)
+	return cause
 }
 
 // errDefect marks data that contradicts itself. Trying again would not help.
@@ -87,8 +139,16 @@ func (s *Store) told(ctx context.Context, err error) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	}
-	if kindOf(err) == lasting {
+	var server *pgconn.PgError
+	var link *lost
+	switch {
+	case errors.As(err, &server):
+		if _, _, detail, known := faultOf(server); known {
+			return problem.Wrap(problem.Unavailable, err, "%s", detail).Retry(retryAfter)
+		}
 		return problem.Wrap(problem.Internal, err, "the database refused a statement of this build")
+	case errors.As(err, &link):
+		return problem.Wrap(problem.Unavailable, err, "the database cannot be reached, or does not answer").Retry(retryAfter)
 	}
-	return problem.Wrap(problem.Unavailable, err, "the database cannot be reached, or is too slow").Retry(retryAfter)
+	return problem.Wrap(problem.Internal, err, "what the database holds cannot be read by this build")
 }

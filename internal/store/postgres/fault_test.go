@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -12,6 +13,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/tallystick/tallystick/internal/core/meter"
 	"github.com/tallystick/tallystick/internal/core/problem"
@@ -150,6 +153,7 @@ func TestConnectionsCutAroundTheCommit(t *testing.T) {
 // cutter stands between a store and its server and cuts every few connections around a commit.
 type cutter struct {
 	dir           string
+	held          atomic.Pointer[holder] // called at the next commit, once
 	armed         atomic.Bool
 	commits       atomic.Int64
 	before, after atomic.Int64
@@ -194,12 +198,16 @@ func newCutter(t *testing.T, server string) *cutter {
 // carry copies both ways until either end is closed or a commit is cut.
 func (c *cutter) carry(client, server net.Conn) {
 	var cut atomic.Bool // the answer to the commit must not come through
+	var held sync.Mutex // while a commit is: its holder says when the sender learns that the server is gone
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		c.down(client, server, &cut)
+		held.Lock()
+		defer held.Unlock()
+		_ = client.Close()
 	}()
-	c.up(client, server, &cut)
+	c.up(client, server, &cut, &held)
 	_ = server.Close()
 	<-done
 	_ = client.Close()
@@ -211,7 +219,7 @@ var (
 	commitTag   = []byte("COMMIT\x00")
 )
 
-func (c *cutter) up(client, server net.Conn, cut *atomic.Bool) {
+func (c *cutter) up(client, server net.Conn, cut *atomic.Bool, held *sync.Mutex) {
 	buf, seen := make([]byte, 64<<10), []byte(nil)
 	for {
 		n, err := client.Read(buf)
@@ -219,6 +227,18 @@ func (c *cutter) up(client, server net.Conn, cut *atomic.Bool) {
 			return
 		}
 		seen = append(seen[max(0, len(seen)-len(commitBound)):], buf[:n]...)
+		if bytes.Contains(seen, commitBound) {
+			if hold := c.held.Swap(nil); hold != nil {
+				held.Lock()
+				cut := (*hold)(client, server, buf[:n])
+				held.Unlock()
+				if cut {
+					return
+				}
+				seen = nil
+				continue
+			}
+		}
 		if c.armed.Load() && bytes.Contains(seen, commitBound) {
 			switch k := c.commits.Add(1); {
 			case k%(2*cutEvery) == 0:
@@ -236,7 +256,6 @@ func (c *cutter) up(client, server net.Conn, cut *atomic.Bool) {
 }
 
 func (c *cutter) down(client, server net.Conn, cut *atomic.Bool) {
-	defer func() { _ = client.Close() }()
 	buf, seen := make([]byte, 64<<10), []byte(nil)
 	for {
 		n, err := server.Read(buf)
@@ -253,6 +272,50 @@ func (c *cutter) down(client, server net.Conn, cut *atomic.Bool) {
 		}
 		if _, err := io.Copy(client, bytes.NewReader(buf[:n])); err != nil {
 			return
+		}
+	}
+}
+
+// isNewer reports whether an error says that a newer build wrote a row, and nothing of a database that is away.
+func isNewer(err error, row string) bool {
+	var p *problem.Error
+	return errors.As(err, &p) && p.Code == problem.Unavailable && strings.Contains(p.Detail, "newer build") && strings.Contains(p.Detail, row) &&
+		strings.Contains(p.Detail, "upgrade this node") && !strings.Contains(err.Error(), "reached")
+}
+
+// Given any failure, when it is answered, then only a connection that failed is called one, and each other cause is named.
+func TestFailuresAreCalledWhatTheyAre(t *testing.T) {
+	t.Parallel()
+	s, _ := measured(t)
+	for _, c := range []struct {
+		err    error
+		code   problem.Code
+		detail string
+		again  bool
+	}{
+		{driverFailed(io.ErrUnexpectedEOF), problem.Unavailable, "cannot be reached", true},
+		{fmt.Errorf("get a connection: %w", driverFailed(context.DeadlineExceeded)), problem.Unavailable, "cannot be reached", true},
+		{driverFailed(&pgconn.PgError{Code: "57P01"}), problem.Unavailable, "starting or shutting down", true},
+		{&pgconn.PgError{Code: "53300"}, problem.Unavailable, "no connection left", true},
+		{&pgconn.PgError{Code: "53100"}, problem.Unavailable, "disk of the database is full", true},
+		{&pgconn.PgError{Code: "25006"}, problem.Unavailable, "read-only", true},
+		{&pgconn.PgError{Code: "55P03"}, problem.Unavailable, "holds the tenant's head", true},
+		{&pgconn.PgError{Code: "57014"}, problem.Unavailable, "too slow", true},
+		{&pgconn.PgError{Code: "40001"}, problem.Unavailable, "in favor of others", true},
+		{&pgconn.PgError{Code: "28P01"}, problem.Unavailable, "refuses the login", false},
+		{&pgconn.PgError{Code: "3D000"}, problem.Unavailable, "does not exist", false},
+		{&pgconn.PgError{Code: "42P01"}, problem.Unavailable, "tallystick migrate", false},
+		{&pgconn.PgError{Code: "42601"}, problem.Internal, "refused a statement", false},
+		{fmt.Errorf("row 7: %w", errDefect), problem.Internal, "cannot be read", false},
+		{errors.New("column 3 of a result has 2 bytes"), problem.Internal, "cannot be read", false},
+		{problem.New(problem.Conflict, "as it is"), problem.Conflict, "as it is", false},
+	} {
+		var p *problem.Error
+		if err := s.told(context.Background(), c.err); !errors.As(err, &p) || p.Code != c.code || !strings.Contains(p.Detail, c.detail) {
+			t.Errorf("%v is answered %v, want %s and %q", c.err, err, c.code, c.detail)
+		}
+		if again := kindOf(c.err) != lasting; again != c.again {
+			t.Errorf("%v is tried again: %v", c.err, again)
 		}
 	}
 }

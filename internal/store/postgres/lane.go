@@ -20,9 +20,10 @@ import (
 //	lookUp       while a transaction is under way: searches the keys of those that wait, on another connection
 //	commitGroups lock the head and read · read what that left open, if anything · decide · write and commit: two or three round trips
 //
-// A key that was found is known for good, because rows are never taken away. A key that was not found is new as of the head that
-// the search saw; if only this node has written since, it remembers the keys of those rows, and no second look is needed. Else the
-// key is searched again under the lock. The same goes for counters: the book keeps them while the head is this node's own.
+// What a search found, and what it did not find, holds as of the head that it saw; if only this node has written since, it remembers the
+// keys of those rows, and no second look is needed. Else all keys are searched again under the lock: others have written, or the database
+// failed over and has lost rows that the search still saw. The same goes for counters: the book keeps them while the head is this node's
+// own. A transaction that failed leaves nothing behind that the next attempt would build on.
 
 // Bounds of what may wait, and of what goes together. A full queue answers at once that it is full.
 const (
@@ -71,7 +72,7 @@ type work struct {
 	facts    []fact
 	config   *config // that the facts were prepared with
 	looked   bool
-	lookedAt uint64 // the head that the search saw
+	lookedAt ledger.Head // that the search saw
 	found    []*ledger.Row
 	verdicts []usage.Verdict
 	err      error
@@ -354,7 +355,7 @@ func (l *lane) lookUp(group []*work) {
 	}
 	for _, one := range group {
 		if one.config == config {
-			one.saw(h.Seq, found)
+			one.saw(h.Head, found)
 		}
 	}
 }
@@ -373,8 +374,11 @@ func (w *work) want(all *wants) {
 	}
 }
 
+// forget drops what a search found.
+func (w *work) forget() { w.looked, w.lookedAt, w.found = false, ledger.Head{}, nil }
+
 // saw notes what a search found.
-func (w *work) saw(head uint64, found map[usage.Key]*ledger.Row) {
+func (w *work) saw(head ledger.Head, found map[usage.Key]*ledger.Row) {
 	w.looked, w.lookedAt, w.found = true, head, nil
 	if len(found) == 0 {
 		return

@@ -1,11 +1,8 @@
 package postgres
 
 import (
-	"errors"
 	"fmt"
-	"strings"
 
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -95,21 +92,4 @@ func (m *metrics) counterFunc(name, help string, f func() float64) {
 
 func (m *metrics) gaugeFunc(name, help string, f func() float64) {
 	m.collectors = append(m.collectors, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: namespace, Subsystem: subsystem, Name: name, Help: help}, f))
-}
-
-// causeOf names what made a transaction fail, in few words: they are a label.
-func causeOf(err error) string {
-	var server *pgconn.PgError
-	if !errors.As(err, &server) {
-		return "connection"
-	}
-	for _, c := range [...]struct{ code, cause string }{
-		{"40001", "serialization"}, {"40P01", "deadlock"}, {"23505", "stale_memory"}, {"55P03", "lock_timeout"}, {"57014", "statement_timeout"},
-		{"25P03", "idle"}, {"25006", "read_only"}, {"53", "resources"}, {"57P", "shutdown"}, {"58", "io"},
-	} {
-		if strings.HasPrefix(server.Code, c.code) {
-			return c.cause
-		}
-	}
-	return "connection"
 }

@@ -147,7 +147,7 @@ func TestMetricsOfRetries(t *testing.T) {
 		"serialization": &pgconn.PgError{Code: "40001"}, "deadlock": &pgconn.PgError{Code: "40P01"}, "stale_memory": &pgconn.PgError{Code: "23505"},
 		"lock_timeout": &pgconn.PgError{Code: "55P03"}, "statement_timeout": &pgconn.PgError{Code: "57014"}, "read_only": &pgconn.PgError{Code: "25006"},
 		"resources": &pgconn.PgError{Code: "53300"}, "shutdown": &pgconn.PgError{Code: "57P01"}, "io": &pgconn.PgError{Code: "58030"},
-		"idle": &pgconn.PgError{Code: "25P03"}, "connection": context.DeadlineExceeded,
+		"idle": &pgconn.PgError{Code: "25P03"}, "connection": driverFailed(context.DeadlineExceeded),
 	}
 	for cause, err := range causes {
 		before := figures(t, r)

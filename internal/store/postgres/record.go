@@ -62,7 +62,8 @@ func (w *work) prepare(c *config) {
 		p.Prepare(&w.events[i], &f.Fact)
 		f.hash = hashKey(f.Key)
 	}
-	w.config, w.looked, w.found = c, false, nil
+	w.config = c
+	w.forget()
 }
 
 // commitGroup runs the transaction of a group, again if it failed in passing. The turn is held.
@@ -72,10 +73,20 @@ func (l *lane) commitGroup(group []*work) error {
 	return l.s.again(ctx, func() error {
 		err := l.tryGroup(ctx, group)
 		if err != nil {
-			l.book.forget() // the rules have changed counters of which nothing was written
+			l.forget(group)
 		}
 		return err
 	})
+}
+
+// forget drops all that a transaction which failed had found or changed in memory. The rules have changed counters of which nothing was
+// written, and what was read from a server that is gone need not be true of the one that takes its place.
+func (l *lane) forget(group []*work) {
+	l.book.forget()
+	l.s.configs.forget(l.tenantID)
+	for _, w := range group {
+		w.forget()
+	}
 }
 
 func (l *lane) tryGroup(ctx context.Context, group []*work) error {
@@ -163,7 +174,7 @@ func (l *lane) lock(past *history, group []*work, h *head) (known foreseen, err 
 	if past.timed {
 		l.s.metrics.lock.Observe(past.locked.Sub(began).Seconds())
 	}
-	same := l.book.at(h.Seq)
+	same := l.book.at(h.Head)
 	if h.version == config.version {
 		past.follow(h)
 		past.enter(w)
@@ -192,8 +203,8 @@ type foreseen struct {
 func (l *lane) complete(past *history, group []*work, known foreseen) error {
 	w := &wants{}
 	for _, one := range group {
-		if one.lookedAt >= past.first {
-			one.looked, one.found = false, nil // the search saw rows that are no longer there
+		if _, remembered := l.book.since(one.lookedAt); !remembered {
+			one.forget() // the search may have seen rows that are no longer there
 		}
 		for _, r := range one.found {
 			past.found[r.Event.Key] = r
@@ -294,14 +305,14 @@ func (w *work) judge(past *history, out *flow) {
 // seal writes and commits what was decided, and remembers it.
 func (l *lane) seal(out *flow, past *history, h *head) error {
 	a := &addition{tenantID: l.tenantID, base: h.Head, at: past.now, rows: past.rows, links: past.links, config: past.config, cells: past.dirty, joined: past.joined, newlyUse: past.newlyUse, tallies: past.tallies}
-	after, err := out.commit(a)
+	after, version, err := out.commit(a)
 	if err != nil {
 		return err
 	}
 	past.written()
-	l.book.committed(span{from: h.Seq, to: after.Seq, keys: past.seen})
+	l.book.committed(span{from: h.Head, to: after, keys: past.seen})
 	if len(a.newlyUse) > 0 {
-		l.s.configs.put(l.tenantID, past.config.at(after.Seq))
+		l.s.configs.put(l.tenantID, past.config.at(version))
 	}
 	return nil
 }

@@ -24,7 +24,7 @@ const preparedData = "tallystick.prepared"
 func (s *Store) lend(ctx context.Context) (*session, error) {
 	lent, err := s.pool.Acquire(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("get a connection: %w", err)
+		return nil, fmt.Errorf("get a connection: %w", driverFailed(err))
 	}
 	pg := lent.Conn().PgConn()
 	prepared, ok := pg.CustomData()[preparedData].(map[*statement]*pgconn.StatementDescription)
@@ -110,7 +110,7 @@ func (r *round) flush() { _ = r.p.Flush() } // do meets the same error
 
 // do sends everything and reads the answers. The first error ends the round: the server has then skipped the rest of it.
 func (r *round) do() error {
-	err := r.p.Sync()
+	err := driverFailed(r.p.Sync())
 	for i := range r.calls {
 		if err != nil {
 			break
@@ -120,7 +120,7 @@ func (r *round) do() error {
 		}
 	}
 	// Closing reads what is left; its error is the first one again, or says that the connection is gone.
-	if closed := r.p.Close(); err == nil {
+	if closed := driverFailed(r.p.Close()); err == nil {
 		err = closed
 	}
 	return err
@@ -130,7 +130,7 @@ func (r *round) read(k *call) error {
 	if k.prepares {
 		got, err := r.p.GetResults()
 		if err != nil {
-			return err
+			return driverFailed(err)
 		}
 		known, ok := got.(*pgconn.StatementDescription)
 		if !ok {
@@ -141,7 +141,7 @@ func (r *round) read(k *call) error {
 	}
 	got, err := r.p.GetResults()
 	if err != nil {
-		return err
+		return driverFailed(err)
 	}
 	rows, ok := got.(*pgconn.ResultReader)
 	if !ok {
@@ -158,7 +158,7 @@ func (r *round) read(k *call) error {
 		}
 	}
 	if _, err := rows.Close(); err != nil {
-		return err
+		return driverFailed(err)
 	}
 	if k.then != nil {
 		k.then()

@@ -107,7 +107,7 @@ var (
 	putTenant = &statement{name: "put_tenant", sql: `INSERT INTO tenants (tenant_id, seq, at, state) VALUES ($1, $2, $3, $4)
 		ON CONFLICT (tenant_id) DO UPDATE SET seq = excluded.seq, at = excluded.at, state = excluded.state`}
 	readTenant  = &statement{name: "read_tenant", sql: "SELECT seq, at, state FROM tenants WHERE tenant_id = $1"}
-	listTenants = &statement{name: "list_tenants", sql: `SELECT seq, at, state FROM tenants WHERE tenant_id > $1 AND tenant_id <> $2
+	listTenants = &statement{name: "list_tenants", sql: `SELECT tenant_id, seq, at, state FROM tenants WHERE tenant_id > $1 AND tenant_id <> $2
 		ORDER BY tenant_id LIMIT $3`}
 	putEntities = &statement{name: "put_entities", sql: `INSERT INTO entities (tenant_id, kind, name, seq, at, state, used)
 		SELECT $1, unnest($2::text[]), unnest($3::text[]), unnest($4::bigint[]), unnest($5::timestamptz[]), unnest($6::text[]), unnest($7::boolean[])

@@ -113,7 +113,7 @@ func (s *Store) writing(ctx context.Context, tenantID string, fn func(ctx contex
 	return s.again(ctx, func() error {
 		err := s.tryWriting(ctx, l, fn)
 		if err != nil {
-			l.book.forget()
+			l.forget(nil)
 		}
 		return err
 	})
@@ -153,7 +153,7 @@ func (s *Store) tryWriting(ctx context.Context, l *lane, fn func(ctx context.Con
 			return err
 		}
 	}
-	l.book.at(h.Seq)
+	l.book.at(h.Head)
 	return fn(ctx, l, c, &h, cfg)
 }
 
@@ -223,14 +223,14 @@ func (s *Store) append(ctx context.Context, l *lane, c *session, past *history, 
 		cells: past.dirty, joined: past.joined, newlyUse: past.newlyUse, tallies: past.tallies}
 	out := s.flow(ctx, c)
 	defer out.end()
-	after, err := out.commit(a)
+	after, version, err := out.commit(a)
 	if err != nil {
 		return err
 	}
 	past.written()
-	l.book.committed(span{from: h.Seq, to: after.Seq, keys: past.seen})
+	l.book.committed(span{from: h.Head, to: after, keys: past.seen})
 	if changed || len(a.newlyUse) > 0 {
-		s.configs.put(l.tenantID, past.config.at(after.Seq))
+		s.configs.put(l.tenantID, past.config.at(version))
 	}
 	return nil
 }

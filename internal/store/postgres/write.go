@@ -107,9 +107,9 @@ func (f *flow) end() {
 	writers.Put(f.w)
 }
 
-// commit writes the rest of the addition, commits the session's transaction and returns the new head. After an error the
-// transaction has not happened, except that an Unavailable says that nobody knows.
-func (f *flow) commit(a *addition) (ledger.Head, error) {
+// commit writes the rest of the addition, commits the session's transaction and returns the new head and the configuration's version.
+// After an error the transaction has not happened, except that an Unavailable says that nobody knows.
+func (f *flow) commit(a *addition) (ledger.Head, uint64, error) {
 	began, written := time.Now(), time.Time{}
 	id, first := []byte(a.tenantID), int8Param(int64(a.base.Seq+1))
 	f.send(a.tenantID, a.rows, a.links, a.at)
@@ -117,12 +117,12 @@ func (f *flow) commit(a *addition) (ledger.Head, error) {
 	head := ledger.Head{Seq: a.base.Seq + uint64(len(a.rows)), Clock: a.at, Chain: f.w.hasher.Next(a.base.Chain, a.rows)}
 	version := a.config.version
 	if a.changed || len(a.newlyUse) > 0 {
-		version = head.Seq
+		version = newVersion(head.Seq)
 	}
 	var token [16]byte
 	rand.Read(token[:]) // never fails
 	if err := f.w.sendRest(r, a); err != nil {
-		return head, err
+		return head, version, err
 	}
 	r.send(addSection, nil, id, first, int4Param(int32(len(a.rows))), timeParam(a.at), head.Chain[:], token[:],
 		int8Param(int64(head.Seq)), int8Param(int64(version)))
@@ -139,16 +139,16 @@ func (f *flow) commit(a *addition) (ledger.Head, error) {
 			m.insert.Observe(written.Sub(began).Seconds())
 			m.commit.Observe(time.Since(written).Seconds())
 		}
-		return head, nil
+		return head, version, nil
 	}
 	var refused *pgconn.PgError
 	if errors.As(err, &refused) && !f.c.pg.IsClosed() && f.c.pg.TxStatus() == 'E' {
-		return head, err // a statement failed and the server has told us so: nothing was committed
+		return head, version, err // a statement failed and the server has told us so: nothing was committed
 	}
 	happened, unresolved := f.s.resolve(f.ctx, a.tenantID, first, token)
 	switch {
 	case unresolved != nil:
-		return head, problem.Wrap(problem.Unavailable, errors.Join(err, unresolved),
+		return head, version, problem.Wrap(problem.Unavailable, errors.Join(err, unresolved),
 			"the connection broke during the commit, and whether it happened cannot be found out now; sending the same again is safe").Retry(retryAfter)
 	case happened:
 		f.s.metrics.transactions.Inc()
@@ -156,7 +156,7 @@ func (f *flow) commit(a *addition) (ledger.Head, error) {
 		err = nil
 	}
 	f.s.metrics.resolved.Inc()
-	return head, err
+	return head, version, err
 }
 
 // resolve finds out whether a commit happened whose answer was lost. The lock on the head waits until the lost transaction has
