@@ -43,12 +43,12 @@ type Store interface {
 	// that is not durable. Errors: NotFound.
 	View(ctx context.Context, tenantID string, fn func(v View) error) error
 
-	// Access returns a tenant and one of its API keys as this store last committed them, without waiting for facts under way; what
-	// another node committed is shown within one second. Errors: NotFound (either).
+	// Access returns a tenant and one of its API keys as this store last committed them, without waiting for facts
+	// under way; what another node committed is shown within one second. Errors: NotFound (either).
 	Access(ctx context.Context, tenantID, keyID string) (tenant.Tenant, tenant.APIKey, error)
 
-	// Tenants lists tenants by id, after the given one. The operator's own is never among them. Errors: Malformed (see CheckPlace).
-	// One that a newer build wrote is listed by its id alone: whoever asks it anything is answered why.
+	// Tenants lists tenants by id, after the given one. The operator's own is never among them. Errors: Malformed (see
+	// CheckPlace). One that a newer build wrote is listed by its id alone: whoever asks it anything is answered why.
 	Tenants(ctx context.Context, after string, limit int) ([]tenant.Tenant, error)
 
 	// Import appends a section that another store committed: rows, numbers, time and verdicts as they are, nothing decided again.
@@ -104,8 +104,8 @@ type View interface {
 	Slice(q SliceQuery, fn func(*Slice) error) error
 	// Counter returns a counter; one without rows is new. The meter is its number.
 	Counter(id usage.CounterID) (usage.Counter, error)
-	// Counters calls fn for counters in the order (month, meter slug, customer), from the given place on, until fn returns false. Errors:
-	// Malformed (see CheckPlace).
+	// Counters calls fn for counters in the order (month, meter slug, customer), from the given place on, until fn
+	// returns false. Errors: Malformed (see CheckPlace).
 	Counters(from CounterPlace, fn func(p CounterPlace, c *usage.Counter) bool) error
 	// Adjustment returns what a person or a late row did to a total. Errors: NotFound.
 	Adjustment(id string) (usage.Adjustment, error)
@@ -117,8 +117,8 @@ type View interface {
 	Plans(after string, limit int) ([]quota.Plan, error)
 	// Assignment returns the plan in force for a customer, or for the tenant itself when customer is empty; it may be none.
 	Assignment(customer string) (quota.Assignment, error)
-	// Assignments lists the customers that have a plan of their own, after the given one. The tenant itself is not among them. Errors:
-	// Malformed (see CheckPlace).
+	// Assignments lists the customers that have a plan of their own, after the given one. The tenant itself is not
+	// among them. Errors: Malformed (see CheckPlace).
 	Assignments(after string, limit int) ([]quota.Assignment, error)
 	// Tally returns what all customers used of a meter that adds up; one without rows is new. The meter is its number. Errors:
 	// NotFound (no such meter).

@@ -163,7 +163,8 @@ func DecodeState(r *Row) (State, error) {
 		return State{}, fmt.Errorf("decode state of row %d (%s): %w", r.Seq, r.Change.Type, err)
 	}
 	if in.Version != stateVersion {
-		return State{}, newer(r, fmt.Sprintf("version %d of a state, and this build reads version %d", in.Version, stateVersion))
+		what := fmt.Sprintf("version %d of a state, and this build reads version %d", in.Version, stateVersion)
+		return State{}, newer(r, what)
 	}
 	switch {
 	case in.Tenant != nil:
@@ -195,14 +196,15 @@ func DecodeState(r *Row) (State, error) {
 	return State{}, newer(r, "a state of a kind that this build does not know")
 }
 
-// newer refuses a state that another build wrote. It is coded here because nobody above can say it better: the database, the disk and
-// every other ledger are well, and only a newer build helps.
+// newer refuses a state that another build wrote. It is coded here because nobody above can say it better: the
+// database, the disk and every other ledger are well, and only a newer build helps.
 func newer(r *Row, what string) error {
 	row := fmt.Sprintf("row %d", r.Seq)
 	if r.Change.Type != "" {
 		row += " (" + r.Change.Type + ")"
 	}
-	return problem.New(problem.Unavailable, "a newer build of tallystick wrote %s of this ledger: it has %s; upgrade this node", row, what)
+	return problem.New(problem.Unavailable,
+		"a newer build of tallystick wrote %s of this ledger: it has %s; upgrade this node", row, what)
 }
 
 func (t *tenantJSON) state() (State, error) {

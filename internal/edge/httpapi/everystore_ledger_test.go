@@ -8,18 +8,19 @@ import (
 	"time"
 )
 
-// oddNames are customers: pairs of which one begins the other, names that mean something to SQL, URLs or JSON, and both ends of
-// what may be a name.
+// oddNames are customers: pairs of which one begins the other, names that mean something to SQL, URLs or JSON, and both
+// ends of what may be a name.
 var oddNames = []string{
-	"a", "a\x01", "a\x01b", "a ", "ab", "b", "cus_1", "cus_10", "cus_2", "Z", "%", "%41", "_", "it's", `"q"`, `back\slash`, " spaced out ", "a/b", "a?b=c&d#e", "+", "é", "e\u0301",
+	"a", "a\x01", "a\x01b", "a ", "ab", "b", "cus_1", "cus_10", "cus_2", "Z", "%", "%41", "_", "it's", `"q"`,
+	`back\slash`, " spaced out ", "a/b", "a?b=c&d#e", "+", "é", "e\u0301",
 	"日本", "😀", "\U0010ffff", "\x7f", "'; DROP TABLE counters; --", "null",
 }
 
 // oldest is the first time that the ledger has facts of.
 var oldest = time.Date(2026, 9, 20, 6, 30, 0, 0, time.UTC)
 
-// play writes the ledger that questions are asked about: tenants, every aggregation, corrections, late rows, adjustments, closed
-// months, plans, quotas and request keys. The answers are compared too.
+// play writes the ledger that questions are asked about: tenants, every aggregation, corrections, late rows,
+// adjustments, closed months, plans, quotas and request keys. The answers are compared too.
 func (all *everyStore) play() {
 	all.t.Helper()
 	for _, id := range []string{"bolt", "a-b", "zeta"} {
@@ -31,7 +32,8 @@ func (all *everyStore) play() {
 	all.people()
 	all.tick(time.Hour)
 	all.make("operator", "POST", "/v1/tenants/zeta/close", "", 200)
-	all.make("operator", "PATCH", "/v1/tenants/acme", `{"name":"Acme & Söhne","allowed_origins":["https://acme.test"]}`, 200)
+	all.make("operator", "PATCH", "/v1/tenants/acme",
+		`{"name":"Acme & Söhne","allowed_origins":["https://acme.test"]}`, 200)
 }
 
 // make sends a write and wants it to succeed; an admin key that it makes is known by the tenant's name from then on.
@@ -59,9 +61,11 @@ func (all *everyStore) configure() {
 	all.t.Helper()
 	for _, tenant := range []string{"admin", "bolt", "zeta"} {
 		for _, a := range []string{"sum", "count", "min", "max", "last", "avg"} {
-			all.make(tenant, "POST", "/v1/meters", fmt.Sprintf(`{"slug":"m-%s","aggregation":%q,"lateness":"24h"}`, a, a), 201)
+			all.make(tenant, "POST", "/v1/meters", fmt.Sprintf(`{"slug":"m-%s","aggregation":%q,"lateness":"24h"}`, a,
+				a), 201)
 		}
-		all.make(tenant, "POST", "/v1/meters", `{"slug":"m-unique","aggregation":"unique","unique_property":"user"}`, 201)
+		all.make(tenant, "POST", "/v1/meters", `{"slug":"m-unique","aggregation":"unique","unique_property":"user"}`,
+			201)
 	}
 	for _, body := range []string{
 		`{"slug":"calls","aggregation":"sum","name":"Calls \"made\""}`,
@@ -74,16 +78,21 @@ func (all *everyStore) configure() {
 		all.make("admin", "POST", "/v1/meters", body, 201)
 	}
 	all.make("admin", "PATCH", "/v1/meters/strict", `{"name":"Strict one"}`, 200)
-	all.make("admin", "POST", "/v1/api-keys", `{"name":"old","scopes":["read","audit"],"expires_at":"2027-01-01T00:00:00Z"}`, 201)
-	revoked := all.make("admin", "POST", "/v1/api-keys", `{"scopes":["ingest"],"rate_limit":{"events_per_second":100}}`, 201)
+	all.make("admin", "POST", "/v1/api-keys",
+		`{"name":"old","scopes":["read","audit"],"expires_at":"2027-01-01T00:00:00Z"}`, 201)
+	revoked := all.make("admin", "POST", "/v1/api-keys",
+		`{"scopes":["ingest"],"rate_limit":{"events_per_second":100}}`, 201)
 	all.make("admin", "DELETE", "/v1/api-keys/"+url.PathEscape(revoked.text("id")), "", 204)
-	all.make("admin", "PUT", "/v1/plans/pro", `{"quotas":[{"meter":"calls","limit":50,"soft":true,"hard_cap_multiplier":"2"},{"meter":"m-count","limit":5}]}`, 200)
+	all.make("admin", "PUT", "/v1/plans/pro",
+		`{"quotas":[{"meter":"calls","limit":50,"soft":true,"hard_cap_multiplier":"2"},{"meter":"m-count","limit":5}]}`, 200)
 	all.make("admin", "PUT", "/v1/plans/free", `{"quotas":[{"meter":"calls","limit":3}]}`, 200)
-	all.make("admin", "PUT", "/v1/plans/all", `{"quotas":[{"meter":"calls","limit":100000,"thresholds":[1,2,50]}]}`, 200)
+	all.make("admin", "PUT", "/v1/plans/all", `{"quotas":[{"meter":"calls","limit":100000,"thresholds":[1,2,50]}]}`,
+		200)
 	all.make("admin", "PUT", "/v1/tenant-plan", `{"plan":"all"}`, 200)
 	for i, name := range oddNames {
 		if i%3 == 0 {
-			all.make("admin", "PUT", "/v1/customers/"+url.PathEscape(name)+"/plan", fmt.Sprintf(`{"plan":%q}`, []string{"pro", "free"}[i/3%2]), 200)
+			all.make("admin", "PUT", "/v1/customers/"+url.PathEscape(name)+"/plan", fmt.Sprintf(`{"plan":%q}`,
+				[]string{"pro", "free"}[i/3%2]), 200)
 		}
 	}
 	all.make("admin", "PUT", "/v1/customers/nobody/plan", `{"plan":"pro"}`, 200)
@@ -103,8 +112,11 @@ func (all *everyStore) usage() {
 		for i, name := range oddNames {
 			meter := meters[(i+round*2)%len(meters)]
 			moment = moment.Add(7 * time.Hour)
-			events = append(events, object(map[string]any{"id": fmt.Sprintf("e%d-%s", round, name), "meter": meter, "customer": name, "resource": []string{"r1", "r%2", "r 3"}[i%3],
-				"time": moment.Format(time.RFC3339Nano), "quantity": quantity(meter, i, round), "properties": map[string]any{"user": fmt.Sprint("u", i%4), "region": []any{"eu", 1, true, nil, "1"}[i%5]}}))
+			events = append(events, object(map[string]any{"id": fmt.Sprintf("e%d-%s", round, name), "meter": meter,
+				"customer": name, "resource": []string{"r1", "r%2", "r 3"}[i%3],
+				"time": moment.Format(time.RFC3339Nano), "quantity": quantity(meter, i,
+					round), "properties": map[string]any{"user": fmt.Sprint("u", i%4), "region": []any{"eu", 1, true,
+					nil, "1"}[i%5]}}))
 		}
 		batch("admin", events)
 		if round == 2 {
@@ -114,15 +126,20 @@ func (all *everyStore) usage() {
 	}
 	for i := range 12 {
 		events := []string{
-			object(map[string]any{"id": fmt.Sprint("hit-", i), "type": "hit", "customer": oddNames[i%5], "time": hours(i), "properties": map[string]any{"bytes": i * 100}}),
-			object(map[string]any{"id": "kept as data", "meter": "derived", "customer": oddNames[i%4], "time": hours(i / 2), "quantity": "1.5", "properties": map[string]any{"url": "/x"}}),
-			object(map[string]any{"id": fmt.Sprint("many-", i), "meter": "calls", "customer": "a", "time": hours(i), "quantity": "10.25"}),
-			object(map[string]any{"id": fmt.Sprint("few-", i), "meter": "calls", "customer": "cus_1", "time": hours(i), "quantity": "1"}),
+			object(map[string]any{"id": fmt.Sprint("hit-", i), "type": "hit", "customer": oddNames[i%5],
+				"time": hours(i), "properties": map[string]any{"bytes": i * 100}}),
+			object(map[string]any{"id": "kept as data", "meter": "derived", "customer": oddNames[i%4],
+				"time": hours(i / 2), "quantity": "1.5", "properties": map[string]any{"url": "/x"}}),
+			object(map[string]any{"id": fmt.Sprint("many-", i), "meter": "calls", "customer": "a", "time": hours(i),
+				"quantity": "10.25"}),
+			object(map[string]any{"id": fmt.Sprint("few-", i), "meter": "calls", "customer": "cus_1", "time": hours(i),
+				"quantity": "1"}),
 		}
 		batch("admin", events)
 	}
 	batch("admin", []string{object(map[string]any{"id": "now", "meter": "calls", "customer": "b", "quantity": "1"})})
-	batch("admin", []string{object(map[string]any{"id": "soon", "meter": "calls", "customer": "b", "time": now.Add(72 * time.Hour).Format(time.RFC3339), "quantity": "1"})})
+	batch("admin", []string{object(map[string]any{"id": "soon", "meter": "calls", "customer": "b",
+		"time": now.Add(72 * time.Hour).Format(time.RFC3339), "quantity": "1"})})
 }
 
 // hours is a time of the running month.
@@ -162,12 +179,17 @@ func (all *everyStore) late() {
 		month := oldest.Add(time.Duration(i) * 40 * time.Hour).Format(time.RFC3339)
 		meter := []string{"m-sum", "m-max", "m-last", "m-avg", "strict", "calls"}[i%6]
 		events = append(events,
-			object(map[string]any{"id": "late-" + name, "meter": meter, "customer": name, "time": month, "quantity": fmt.Sprint(i + 1)}),
-			object(map[string]any{"id": "fix-" + name, "corrects": "e0-" + name, "quantity": "-0.5", "reason": "wrong " + name}),
-			object(map[string]any{"id": "fix-" + name, "corrects": "e0-" + name, "quantity": "-0.25", "reason": "another content"}),
-			object(map[string]any{"id": "fix2-" + name, "corrects": "e5-" + name, "quantity": "0.125", "reason": "raised"}),
+			object(map[string]any{"id": "late-" + name, "meter": meter, "customer": name, "time": month,
+				"quantity": fmt.Sprint(i + 1)}),
+			object(map[string]any{"id": "fix-" + name, "corrects": "e0-" + name, "quantity": "-0.5",
+				"reason": "wrong " + name}),
+			object(map[string]any{"id": "fix-" + name, "corrects": "e0-" + name, "quantity": "-0.25",
+				"reason": "another content"}),
+			object(map[string]any{"id": "fix2-" + name, "corrects": "e5-" + name, "quantity": "0.125",
+				"reason": "raised"}),
 			object(map[string]any{"id": "lost-" + name, "corrects": "nothing", "quantity": "1", "reason": "x"}),
-			object(map[string]any{"id": "e1-" + name, "meter": "calls", "customer": name, "time": month, "quantity": "7"}))
+			object(map[string]any{"id": "e1-" + name, "meter": "calls", "customer": name, "time": month,
+				"quantity": "7"}))
 	}
 	all.make("admin", "POST", "/v1/events", `{"events":[`+strings.Join(events, ",")+`]}`, 200)
 	all.make("admin", "POST", "/v1/events", `[`+strings.Join(events, ",")+`]`, 200)
@@ -177,7 +199,8 @@ func (all *everyStore) late() {
 func (all *everyStore) people() {
 	all.t.Helper()
 	for i, name := range oddNames {
-		body := object(map[string]any{"meter": []string{"calls", "m-sum", "m-max"}[i%3], "customer": name, "period": []string{"2026-09", "2026-11", "2026-12"}[i%3], "amount": fmt.Sprintf("%d.5", i-3),
+		body := object(map[string]any{"meter": []string{"calls", "m-sum", "m-max"}[i%3], "customer": name,
+			"period": []string{"2026-09", "2026-11", "2026-12"}[i%3], "amount": fmt.Sprintf("%d.5", i-3),
 			"reason": "goodwill for " + name})
 		c := call{method: "POST", path: "/v1/adjustments", key: "admin", body: body}
 		if i%2 == 0 {

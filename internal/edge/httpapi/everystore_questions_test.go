@@ -11,8 +11,8 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 )
 
-// questions makes GET requests out of the published document. It knows values for each parameter's name and none of the routes, so that
-// a route that is added is asked, and a parameter that is added must be given values here.
+// questions makes GET requests out of the published document. It knows values for each parameter's name and none of the
+// routes, so that a route that is added is asked, and a parameter that is added must be given values here.
 type questions struct {
 	t      *testing.T
 	random *rand.Rand
@@ -23,49 +23,63 @@ func newQuestions(t *testing.T, ids func(list string) []string) *questions {
 	return &questions{t: t, random: rand.New(rand.NewPCG(6, 1)), ids: ids}
 }
 
-// good values narrow a question. Odd ones stand at an edge, must be refused or find nothing: each is asked about by itself.
+// good values narrow a question. Odd ones stand at an edge, must be refused or find nothing: each is asked about by
+// itself.
 type values struct{ good, odd []string }
 
 // oddText is what no text parameter may be, or what nobody is called.
-var oddText = []string{"", "nobody", "a\x00", "\x00", "\xff", "\xed\xa0\x80", strings.Repeat("x", 255), strings.Repeat("x", 1024), strings.Repeat("é", 600)}
+var oddText = []string{"", "nobody", "a\x00", "\x00", "\xff", "\xed\xa0\x80", strings.Repeat("x", 255),
+	strings.Repeat("x", 1024), strings.Repeat("é", 600)}
 
 var (
-	slugValues = values{[]string{"calls", "m-sum", "m-count", "m-min", "m-max", "m-last", "m-avg", "m-unique", "strict", "typed-sum", "typed-count", "derived", "empty"}, oddText}
-	moments    = values{[]string{"2026-09-20T06:30:00Z", "2026-10-01T00:00:00Z", "2026-11-01T00:00:00+02:00", "2026-11-15T02:10:00.123456Z", "1794700800000", "2026-12-01T00:00:00Z"},
-		[]string{"", "2026-13-01T00:00:00Z", "1794700800", "99999999999999999999", "-1", "yesterday", "9999-12-31T23:59:59.999999Z", "10000-01-01T00:00:00Z", "0000-01-01T00:00:00Z", "1969-12-31T23:59:59Z"}}
-	months = values{[]string{"2026-08", "2026-09", "2026-10", "2026-11", "2026-12"}, []string{"", "2026-13", "2026-1", "9999-12", "1970-01", "0001-01", "26-11", "2026-11-01", "a\x00"}}
+	slugValues = values{[]string{"calls", "m-sum", "m-count", "m-min", "m-max", "m-last", "m-avg", "m-unique",
+		"strict", "typed-sum", "typed-count", "derived", "empty"}, oddText}
+	moments = values{[]string{"2026-09-20T06:30:00Z", "2026-10-01T00:00:00Z", "2026-11-01T00:00:00+02:00",
+		"2026-11-15T02:10:00.123456Z", "1794700800000", "2026-12-01T00:00:00Z"},
+		[]string{"", "2026-13-01T00:00:00Z", "1794700800", "99999999999999999999", "-1", "yesterday",
+			"9999-12-31T23:59:59.999999Z", "10000-01-01T00:00:00Z", "0000-01-01T00:00:00Z", "1969-12-31T23:59:59Z"}}
+	months = values{[]string{"2026-08", "2026-09", "2026-10", "2026-11", "2026-12"}, []string{"", "2026-13", "2026-1",
+		"9999-12", "1970-01", "0001-01", "26-11", "2026-11-01", "a\x00"}}
 )
 
 // byName are the values of query parameters.
 var byName = map[string]values{
-	"meter":       slugValues,
-	"customer":    {oddNames, oddText},
-	"resource":    {[]string{"r1", "r%2", "r 3"}, oddText},
-	"from":        moments,
-	"to":          moments,
-	"start":       moments,
-	"end":         moments,
-	"period":      months,
-	"status":      {[]string{"accepted", "adjusted", "overage"}, []string{"", "rejected", "ACCEPTED", "a\x00"}},
-	"window":      {[]string{"hour", "day", "month"}, []string{"", "year", "a\x00"}},
-	"group_by":    {[]string{"customer", "resource", "properties.region", "customer,resource", "properties.user,customer"}, []string{"", "x", "customer,customer", "properties.", "properties.nobody", "properties.\x00"}},
-	"timezone":    {[]string{"UTC", "Europe/Vienna", "Asia/Kolkata", "America/St_Johns"}, []string{"", "Mars/Olympus", "../etc/passwd", "Local", "a\x00"}},
-	"as_of":       {[]string{"1", "20", "60", "120", "200", "2026-11-15T12:00:30Z", "2026-11-15T12:20:00Z"}, []string{"", "0", "-1", "999999999", "9223372036854775808", "99999999999999999999", "a\x00", "1999-01-01T00:00:00Z"}},
+	"meter":    slugValues,
+	"customer": {oddNames, oddText},
+	"resource": {[]string{"r1", "r%2", "r 3"}, oddText},
+	"from":     moments,
+	"to":       moments,
+	"start":    moments,
+	"end":      moments,
+	"period":   months,
+	"status":   {[]string{"accepted", "adjusted", "overage"}, []string{"", "rejected", "ACCEPTED", "a\x00"}},
+	"window":   {[]string{"hour", "day", "month"}, []string{"", "minute", "week", "year", "a\x00"}},
+	"fill":     {[]string{"zero"}, []string{"", "one", "a\x00"}},
+	"group_by": {[]string{"customer", "resource", "properties.region", "customer,resource",
+		"properties.user,customer"}, []string{"", "x", "customer,customer", "properties.", "properties.nobody",
+		"properties.\x00"}},
+	"timezone": {[]string{"UTC", "Europe/Vienna", "Asia/Kolkata", "America/St_Johns"}, []string{"", "Mars/Olympus",
+		"../etc/passwd", "Local", "a\x00"}},
+	"as_of": {[]string{"1", "20", "60", "120", "200", "2026-11-15T12:00:30Z", "2026-11-15T12:20:00Z"},
+		[]string{"", "0", "-1", "999999999", "9223372036854775808", "99999999999999999999", "a\x00",
+			"1999-01-01T00:00:00Z"}},
 	"limit":       {[]string{"40", "101", "1000"}, []string{"", "3", "0", "-1", "1001", "x", "9223372036854775808"}},
 	"offset":      {[]string{"0", "1", "50"}, []string{"", "-1", "100000", "100001", "x", "9223372036854775808"}},
 	"cursor":      {nil, []string{"", "x", "AQ", "AQAAAAAAAAAAAA", "%00", strings.Repeat("A", 1024)}},
 	"entity_type": {[]string{"meter", "tenant", "api_key", "plan", "adjustment", "period", "quota"}, oddText},
 	"entity_id":   {[]string{"acme", "calls", "pro", "2026-09", "a", "cus_1"}, oddText},
-	"event_type":  {[]string{"meter.created", "adjustment.created", "period.closed", "plan.updated", "quota.alert"}, oddText},
-	"source":      {[]string{"api", "operator", "system"}, oddText},
+	"event_type": {[]string{"meter.created", "adjustment.created", "period.closed", "plan.updated", "quota.alert"},
+		oddText},
+	"source": {[]string{"api", "operator", "system"}, oddText},
 }
 
 // byPath are the values of variables in paths, by their route.
 var byPath = map[string][]string{
-	"/v1/tenants/{id}":        {"acme", "bolt", "zeta", "a-b"},
-	"/v1/api-keys/{id}":       nil, // as listed
-	"/v1/meters/{slug}":       slugValues.good,
-	"/v1/events/{id}":         {"e0-a", "e1-a\x01", "e2-%", "e3-a/b", "fix-a", "late-日本", "now", "many-3", "hit-2", "fix2-😀", "e4-\U0010ffff"},
+	"/v1/tenants/{id}":  {"acme", "bolt", "zeta", "a-b"},
+	"/v1/api-keys/{id}": nil, // as listed
+	"/v1/meters/{slug}": slugValues.good,
+	"/v1/events/{id}": {"e0-a", "e1-a\x01", "e2-%", "e3-a/b", "fix-a", "late-日本", "now", "many-3", "hit-2",
+		"fix2-😀", "e4-\U0010ffff"},
 	"/v1/adjustments/{id}":    nil,
 	"/v1/periods/{period}":    months.good,
 	"/v1/plans/{name}":        {"pro", "free", "all"},
@@ -102,11 +116,11 @@ func (q *questions) routes(doc *openapi3.T) (out []asked) {
 			}
 		}
 		if list, _, found := strings.Cut(path, "/{"); found {
-			known := false
-			if r.values, known = byPath[path]; !known {
+			values, known := byPath[path]
+			if !known {
 				q.t.Fatalf("GET %s: give its variable values in this file", path)
 			}
-			if r.values == nil {
+			if r.values = values; values == nil {
 				r.values = q.ids(list)
 			}
 		}
@@ -136,7 +150,8 @@ func (q *questions) of(r asked) (out []question) {
 		for _, key := range append(askers, "zeta", "read", "ingest", "") {
 			ask(path, key)
 		}
-		for _, accept := range []string{"application/json", "text/csv", "text/csv;q=0.5, application/json;q=0.1", "text/html", "*/*", "*/*;q=0", "nonsense"} {
+		for _, accept := range []string{"application/json", "text/csv", "text/csv;q=0.5, application/json;q=0.1",
+			"text/html", "*/*", "*/*;q=0", "nonsense"} {
 			add(call{method: http.MethodGet, path: path, key: "admin"}.with("Accept", accept), false)
 		}
 		for _, tenant := range []string{"acme", "bolt", "zeta", "nobody", "é"} {
@@ -184,8 +199,10 @@ func (q *questions) oddPaths(r asked) (out []string) {
 		return []string{r.path + "/", r.path + "%00", strings.ToUpper(r.path)}
 	}
 	_, tail, _ := strings.Cut(rest, "}")
-	for _, value := range []string{"nobody", "%00", "a%00", "%ff", "%ed%a0%80", "%2541", "%25", "%2F", "a%2Fb", "..", "%2e%2e", "+", "%20", "%01", "%7f", "adj_0", "adj_1", "adj_9223372036854775808", "adj_1_1",
-		"aud_0", "aud_01", "aud_1", "aud_9223372036854775807", "aud_99999999999999999999", "9999-12", "0000-01", "key%3Aabc", strings.Repeat("x", 255), strings.Repeat("x", 256), strings.Repeat("x", 1025)} {
+	for _, value := range []string{"nobody", "%00", "a%00", "%ff", "%ed%a0%80", "%2541", "%25", "%2F", "a%2Fb", "..",
+		"%2e%2e", "+", "%20", "%01", "%7f", "adj_0", "adj_1", "adj_9223372036854775808", "adj_1_1",
+		"aud_0", "aud_01", "aud_1", "aud_9223372036854775807", "aud_99999999999999999999", "9999-12", "0000-01", "key%3Aabc",
+		strings.Repeat("x", 255), strings.Repeat("x", 256), strings.Repeat("x", 1025)} {
 		out = append(out, head+value+tail)
 	}
 	return out

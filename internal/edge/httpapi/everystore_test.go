@@ -16,8 +16,8 @@ import (
 	"github.com/tallystick/tallystick/internal/service/gate"
 )
 
-// everyStore is the same world on every store. Clock and chance are the same in all, so that nothing of an answer may differ but the id of
-// its request.
+// everyStore is the same world on every store. Clock and chance are the same in all, so that nothing of an answer may
+// differ but the id of its request.
 type everyStore struct {
 	t      *testing.T
 	names  []string
@@ -49,7 +49,8 @@ func (all *everyStore) do(c call) answer {
 	want := shown(answers[0])
 	for i, a := range answers[1:] {
 		if got := shown(a); got != want {
-			all.t.Errorf("%s %.300s (%s %v)\non %s: %s\non %s: %s", c.method, c.path, c.key, c.header, all.names[0], want, all.names[i+1], got)
+			all.t.Errorf("%s %.300s (%s %v)\non %s: %s\non %s: %s", c.method, c.path, c.key, c.header, all.names[0],
+				want, all.names[i+1], got)
 		}
 	}
 	if answers[0].code >= http.StatusInternalServerError {
@@ -133,9 +134,11 @@ func (all *everyStore) forge(path string) {
 	}
 }
 
-// forgedPlaces are numbers at their edges, and names that cannot be or are nobody's, alone and in the shapes that lists use.
+// forgedPlaces are numbers at their edges, and names that cannot be or are nobody's, alone and in the shapes that lists
+// use.
 func forgedPlaces() (out [][]byte) {
-	for _, n := range []uint64{0, 1, math.MaxInt32, math.MaxInt32 + 1, math.MaxInt64, math.MaxInt64 + 1, math.MaxUint64} {
+	for _, n := range []uint64{0, 1, math.MaxInt32, math.MaxInt32 + 1, math.MaxInt64, math.MaxInt64 + 1,
+		math.MaxUint64} {
 		out = append(out, binary.AppendUvarint(nil, n), binary.AppendVarint(nil, int64(n)))
 	}
 	for _, month := range []int64{-1, 24322, 119988, 5874898 * 12, math.MaxInt32} {
@@ -146,7 +149,8 @@ func forgedPlaces() (out [][]byte) {
 			out = append(out, place, append(slices.Clone(place), name...))
 		}
 	}
-	for _, name := range []string{"", "a", "a\x01", "zzzz", "a\x00b", "\x00", "\xff", "\xed\xa0\x80", "é", "\U0010ffff", strings.Repeat("x", 600)} {
+	for _, name := range []string{"", "a", "a\x01", "zzzz", "a\x00b", "\x00", "\xff", "\xed\xa0\x80", "é",
+		"\U0010ffff", strings.Repeat("x", 600)} {
 		out = append(out, []byte(name))
 	}
 	return out
@@ -162,8 +166,8 @@ func (all *everyStore) ids(list string) (out []string) {
 	return out
 }
 
-// Given one ledger that was written in the same way to every store, when anything is asked that the published document knows of, with
-// good, odd and bad parameters, then all stores give the same answer, byte by byte.
+// Given one ledger that was written in the same way to every store, when anything is asked that the published document
+// knows of, with good, odd and bad parameters, then all stores give the same answer, byte by byte.
 func TestStoresAnswerAlike(t *testing.T) {
 	t.Parallel()
 	all := newEveryStore(t)

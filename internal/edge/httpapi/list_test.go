@@ -124,7 +124,8 @@ func FuzzCursor(f *testing.F) {
 }
 
 func TestCounterPlaceSurvivesACursor(t *testing.T) {
-	for _, want := range []store.CounterPlace{{}, {Month: 24322, Meter: "calls", Customer: "ü:/x"}, {Month: lastMonth, Customer: strings.Repeat("c", 255)}} {
+	for _, want := range []store.CounterPlace{{}, {Month: 24322, Meter: "calls", Customer: "ü:/x"}, {Month: lastMonth,
+		Customer: strings.Repeat("c", 255)}} {
 		q := query{hash: [cursorHash]byte{7}}
 		q.values = url.Values{"cursor": {q.cursor(counterPlace(&want))}}
 		got, err := q.afterCounter()

@@ -240,9 +240,9 @@ func (r *Requests) reserve(ctx context.Context, c *Call, kept *request.Stored) (
 	return kept, nil
 }
 
-// keep stores something under the key, in a transaction of the caller's own ledger, and looks in it again: another node may have been
-// faster, with this request or with another one under the same key. An answer that is kept already is returned and stays; a key that is
-// only taken is not an answer.
+// keep stores something under the key, in a transaction of the caller's own ledger, and looks in it again: another node
+// may have been faster, with this request or with another one under the same key. An answer that is kept already is
+// returned and stays; a key that is only taken is not an answer.
 func (r *Requests) keep(ctx context.Context, c *Call, fill func(*request.Stored)) (kept *request.Stored, err error) {
 	err = r.store.commit(ctx, c.Tenant, func(tx store.Tx) (err error) {
 		if kept, err = find(tx, c); err != nil {

@@ -296,8 +296,8 @@ func (w *world) node(happens func()) (*Requests, *registry.Service) {
 	return requests, registry.New(joined, rand.Reader)
 }
 
-// Given a request that found nothing kept, when another node answers the same request before its transaction begins, then it finds that
-// answer inside the transaction, and there is one effect.
+// Given a request that found nothing kept, when another node answers the same request before its transaction begins,
+// then it finds that answer inside the transaction, and there is one effect.
 func TestAnotherNodeIsFasterAfterTheLook(t *testing.T) {
 	w := newWorld(t)
 	calls := 0
@@ -316,7 +316,8 @@ func TestAnotherNodeIsFasterAfterTheLook(t *testing.T) {
 	}
 }
 
-// Given a refusal by the effect, when another node has an effect and keeps its answer before the refusal is kept, then that answer stays.
+// Given a refusal by the effect, when another node has an effect and keeps its answer before the refusal is kept, then
+// that answer stays.
 func TestARefusalDoesNotReplaceAnAnswer(t *testing.T) {
 	w := newWorld(t)
 	calls := 0
@@ -326,11 +327,16 @@ func TestARefusalDoesNotReplaceAnAnswer(t *testing.T) {
 	store := &between{Store: w.store}
 	slow, joined := New(Options{Store: store})
 	reg := registry.New(joined, rand.Reader)
-	a, replayed, err := slow.Do(t.Context(), Call{Tenant: "acme", Key: "a", Fingerprint: fingerprint("x")}, func(ctx context.Context) Made {
-		_, err := reg.CreateMeter(ctx, "k", "acme", meter.Meter{Slug: "taken", Aggregation: meter.Sum})
-		store.happens = func() { w.do("a", "x", w.making("m", &calls)) } //nolint:errcheck // the answer of the slow one says it
+	a, replayed, err := slow.Do(t.Context(), Call{Tenant: "acme", Key: "a", Fingerprint: fingerprint("x")},
+		func(ctx context.Context) Made {
+			_, err := reg.CreateMeter(ctx, "k", "acme", meter.Meter{Slug: "taken", Aggregation: meter.Sum})
+			store.happens = func() {
+			if _, _, err := w.do("a", "x", w.making("m", &calls)); err != nil {
+				t.Error(err)
+			}
+		}
 		return Made{Answer: request.Answer{Status: 409}, Refusal: err}
-	})
+		})
 	if err != nil || !replayed || string(a.Body) != "call 2" {
 		t.Errorf("%d %s, replayed %v, %v", a.Status, a.Body, replayed, err)
 	}

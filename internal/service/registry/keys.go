@@ -118,8 +118,8 @@ func (s *Service) Keys(ctx context.Context, tenantID, after string, limit int) (
 	return out, nil
 }
 
-// RevokeKey ends a key, in force as soon as Access of the store shows it, also a closed tenant's, whose ledger a leaked key could still read. Revoking it again changes
-// nothing. Errors: NotFound.
+// RevokeKey ends a key, in force as soon as Access of the store shows it, also a closed tenant's, whose ledger a leaked
+// key could still read. Revoking it again changes nothing. Errors: NotFound.
 func (s *Service) RevokeKey(ctx context.Context, actor, tenantID, id string) error {
 	if p := reachable(tenantID); p != nil {
 		return p

@@ -363,8 +363,8 @@ func (o *overtaken) Update(ctx context.Context, id string, fn func(store.Tx) err
 	return o.Store.Update(ctx, id, fn)
 }
 
-// Given two nodes that start at once, when the one that was first loses its transaction to the other, then it shows no key: its own was
-// never made.
+// Given two nodes that start at once, when the one that was first loses its transaction to the other, then it shows no
+// key: its own was never made.
 func TestAnOperatorsKeyThatWasNotMadeIsNotShown(t *testing.T) {
 	w := newWorld(t)
 	var winner string
@@ -392,7 +392,8 @@ func (u unreadable) View(ctx context.Context, id string, fn func(store.View) err
 
 func TestAListWithATenantOfANewerBuildSaysSo(t *testing.T) {
 	w := newWorld(t)
-	if _, err := registry.New(unreadable{w.store}, rand.Reader).Tenants(t.Context(), "", 10); !problem.Is(err, problem.Unavailable) || !strings.Contains(err.Error(), "newer: ") {
+	if _, err := registry.New(unreadable{w.store}, rand.Reader).Tenants(t.Context(), "", 10); !problem.Is(err,
+		problem.Unavailable) || !strings.Contains(err.Error(), "newer: ") {
 		t.Errorf("listed: %v", err)
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/tallystick/tallystick/internal/store/storetest"
 )
 
-// Given facts that were prepared, when a change of their meters is committed before they are decided, then they are judged by the meters
-// as they are now: the two halves of Record, with the change between them.
+// Given facts that were prepared, when a change of their meters is committed before they are decided, then they are
+// judged by the meters as they are now: the two halves of Record, with the change between them.
 func TestAChangeThatWasCommittedFirstDecides(t *testing.T) {
 	e := mustOpen(t, tiny(vfs.NewMem(), storetest.NewClock().Now))
 	defer mustEnd(t, e)
@@ -26,7 +26,8 @@ func TestAChangeThatWasCommittedFirstDecides(t *testing.T) {
 	}
 	hit := storetest.Fact("hit", "", "c", storetest.Ago(0), "1")
 	hit.Type = "hit"
-	events := []usage.Event{hit, storetest.Fact("soon", "calls", "c", storetest.Ago(-30*time.Minute), "1"), storetest.Fact("new", "later", "c", storetest.Ago(0), "1")}
+	events := []usage.Event{hit, storetest.Fact("soon", "calls", "c", storetest.Ago(-30*time.Minute), "1"),
+		storetest.Fact("new", "later", "c", storetest.Ago(0), "1")}
 	b, err := e.book("acme")
 	if err != nil {
 		t.Fatal(err)

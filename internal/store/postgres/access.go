@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// configAge is how long access trusts what it remembers: a key that was revoked through another node stops here within that, and
-	// one second is promised. What this node committed itself it knows at once.
+	// configAge is how long access trusts what it remembers: a key that was revoked through another node stops here
+	// within that, and one second is promised. What this node committed itself it knows at once.
 	configAge = 500 * time.Millisecond
 	// maxConfigs bounds the tenants whose configuration is remembered.
 	maxConfigs = 4096
@@ -186,7 +186,8 @@ func (s *Store) Tenants(ctx context.Context, after string, limit int) ([]tenant.
 			state, err := readState(in, kindTenant)
 			switch {
 			case problem.Is(err, problem.Unavailable):
-				out = append(out, tenant.Tenant{ID: id}) // of a newer build: its own questions are answered with that, all others go on
+				// Of a newer build: questions to it are answered with that, those to all others go on.
+				out = append(out, tenant.Tenant{ID: id})
 			case err == nil && state.Tenant != nil:
 				out = append(out, *state.Tenant)
 			case err != nil:

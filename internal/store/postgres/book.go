@@ -10,10 +10,10 @@ import (
 // A cell has about 400 bytes.
 const maxCells = 50_000
 
-// book is what a node remembers of a tenant between its own commits. It holds for one head only: when the head under the
-// lock is another one, another node has written and everything here is forgotten. A number alone does not make a head the same: a
-// database that failed over to a replica without its last commits gives the same numbers to other rows, and the chain tells them apart.
-// The lane's turn guards it.
+// book is what a node remembers of a tenant between its own commits. It holds for one head only: when the head under
+// the lock is another one, another node has written and everything here is forgotten. A number alone does not make a
+// head the same: a database that failed over to a replica without its last commits gives the same numbers to other
+// rows, and the chain tells them apart. The lane's turn guards it.
 type book struct {
 	head   ledger.Head // that the book is about; zero: about none
 	cells  map[usage.CounterID]*cell
@@ -67,8 +67,8 @@ func (b *book) committed(s span) {
 	b.head, b.recent = s.to, [2]span{s, b.recent[0]}
 }
 
-// since returns the spans that together hold every row after a head that was seen before, or false when they do not: others have
-// written since, or the database has lost rows that it showed us.
+// since returns the spans that together hold every row after a head that was seen before, or false when they do not:
+// others have written since, or the database has lost rows that it showed us.
 func (b *book) since(seen ledger.Head) (spans []span, ok bool) {
 	next := b.head
 	for i := 0; !isHead(next, seen); i++ {

@@ -93,9 +93,9 @@ func (c *config) using(numbers []uint32) *config {
 	return &out
 }
 
-// newVersion names the configuration that the row of that number leaves behind. Versions rise with the rows; chance in their lower bits
-// makes two that have nothing to do with one another differ, also when a database failed over without its last commits and has given
-// their numbers to other rows.
+// newVersion names the configuration that the row of that number leaves behind. Versions rise with the rows; chance in
+// their lower bits makes two that have nothing to do with one another differ, also when a database failed over without
+// its last commits and has given their numbers to other rows.
 func newVersion(seq uint64) uint64 {
 	var chance [8]byte
 	rand.Read(chance[:]) // never fails

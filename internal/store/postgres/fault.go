@@ -25,20 +25,22 @@ const (
 type kind uint8
 
 const (
-	// lasting failures would happen again: a defect, a schema that is not ours, rows of a newer build, a login that is refused.
+	// lasting failures would happen again: a defect, a schema that is not ours, rows of a newer build, a login that is
+	// refused.
 	lasting kind = iota
 	// passing failures ended the transaction before anything was committed; the next attempt may succeed.
 	passing
 )
 
-// lost is a failure of the connection: refused, reset, timed out, or cut in the middle of an answer. Only the session makes it, out of
-// what the driver says, so that nothing else is ever taken for a connection that failed.
+// lost is a failure of the connection: refused, reset, timed out, or cut in the middle of an answer. Only the session
+// makes it, out of what the driver says, so that nothing else is ever taken for a connection that failed.
 type lost struct{ cause error }
 
 func (e *lost) Error() string { return e.cause.Error() }
 func (e *lost) Unwrap() error { return e.cause }
 
-// driverFailed marks an error of the driver. What the server itself said about a statement is no failure of the connection.
+// driverFailed marks an error of the driver. What the server itself said about a statement is no failure of the
+// connection.
 func driverFailed(err error) error {
 	var server *pgconn.PgError
 	if err == nil || errors.As(err, &server) {
@@ -57,13 +59,14 @@ var serverFaults = [...]struct {
 	{"40001", passing, "serialization", "the database ended the transaction in favor of others, several times"},
 	{"40P01", passing, "deadlock", "the database ended the transaction because of a deadlock, several times"},
 	// What this node remembered was wrong; it has forgotten it by now.
-	{"23505", passing, "stale_memory", "the database has a row already that this node believed to be new, several times"},
+	{"23505", passing, "stale_memory", "the database has a row already that this node took for new, several times"},
 	{"55P03", passing, "lock_timeout", "another node holds the tenant's head for too long"},
 	{"57014", passing, "statement_timeout", "the database is too slow: a statement was ended when its time was up"},
 	{"25006", passing, "read_only", "the database is read-only: it is a replica, or failing over"},
 	{"25P03", passing, "idle", "the database ended the transaction because this node was silent for too long"},
 	{"53100", passing, "resources", "the disk of the database is full"},
-	{"53300", passing, "resources", "the database has no connection left: raise max_connections, or lower max_conns of the nodes"},
+	{"53300", passing, "resources",
+		"the database has no connection left: raise max_connections, or lower max_conns of the nodes"},
 	{"53", passing, "resources", "the database is short of memory, disk or connections"},
 	{"57P", passing, "shutdown", "the database is starting or shutting down"},
 	{"58", passing, "io", "the database reports an error of its own disk"},
@@ -148,7 +151,8 @@ func (s *Store) told(ctx context.Context, err error) error {
 		}
 		return problem.Wrap(problem.Internal, err, "the database refused a statement of this build")
 	case errors.As(err, &link):
-		return problem.Wrap(problem.Unavailable, err, "the database cannot be reached, or does not answer").Retry(retryAfter)
+		p := problem.Wrap(problem.Unavailable, err, "the database cannot be reached, or does not answer")
+		return p.Retry(retryAfter)
 	}
 	return problem.Wrap(problem.Internal, err, "what the database holds cannot be read by this build")
 }

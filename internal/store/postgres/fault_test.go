@@ -279,11 +279,13 @@ func (c *cutter) down(client, server net.Conn, cut *atomic.Bool) {
 // isNewer reports whether an error says that a newer build wrote a row, and nothing of a database that is away.
 func isNewer(err error, row string) bool {
 	var p *problem.Error
-	return errors.As(err, &p) && p.Code == problem.Unavailable && strings.Contains(p.Detail, "newer build") && strings.Contains(p.Detail, row) &&
+	return errors.As(err, &p) && p.Code == problem.Unavailable && strings.Contains(p.Detail,
+		"newer build") && strings.Contains(p.Detail, row) &&
 		strings.Contains(p.Detail, "upgrade this node") && !strings.Contains(err.Error(), "reached")
 }
 
-// Given any failure, when it is answered, then only a connection that failed is called one, and each other cause is named.
+// Given any failure, when it is answered, then only a connection that failed is called one, and each other cause is
+// named.
 func TestFailuresAreCalledWhatTheyAre(t *testing.T) {
 	t.Parallel()
 	s, _ := measured(t)
@@ -294,7 +296,8 @@ func TestFailuresAreCalledWhatTheyAre(t *testing.T) {
 		again  bool
 	}{
 		{driverFailed(io.ErrUnexpectedEOF), problem.Unavailable, "cannot be reached", true},
-		{fmt.Errorf("get a connection: %w", driverFailed(context.DeadlineExceeded)), problem.Unavailable, "cannot be reached", true},
+		{fmt.Errorf("get a connection: %w", driverFailed(context.DeadlineExceeded)), problem.Unavailable,
+			"cannot be reached", true},
 		{driverFailed(&pgconn.PgError{Code: "57P01"}), problem.Unavailable, "starting or shutting down", true},
 		{&pgconn.PgError{Code: "53300"}, problem.Unavailable, "no connection left", true},
 		{&pgconn.PgError{Code: "53100"}, problem.Unavailable, "disk of the database is full", true},
@@ -311,7 +314,8 @@ func TestFailuresAreCalledWhatTheyAre(t *testing.T) {
 		{problem.New(problem.Conflict, "as it is"), problem.Conflict, "as it is", false},
 	} {
 		var p *problem.Error
-		if err := s.told(context.Background(), c.err); !errors.As(err, &p) || p.Code != c.code || !strings.Contains(p.Detail, c.detail) {
+		if err := s.told(context.Background(), c.err); !errors.As(err,
+			&p) || p.Code != c.code || !strings.Contains(p.Detail, c.detail) {
 			t.Errorf("%v is answered %v, want %s and %q", c.err, err, c.code, c.detail)
 		}
 		if again := kindOf(c.err) != lasting; again != c.again {

@@ -21,8 +21,8 @@ import (
 	"github.com/tallystick/tallystick/internal/store/storetest"
 )
 
-// holder is called with a commit that is on its way to the server, and has it in hand: it may send it on. It returns whether the
-// connection ends there.
+// holder is called with a commit that is on its way to the server, and has it in hand: it may send it on. It returns
+// whether the connection ends there.
 type holder func(client, server net.Conn, commit []byte) (cut bool)
 
 // gated are nodes on one database. What the first one commits passes a gate, where a test can hold it.
@@ -37,7 +37,8 @@ type gated struct {
 func newGated(t *testing.T) *gated {
 	t.Helper()
 	server := pgtest.Shared(t)
-	g := &gated{T: t, url: migrated(t), gate: newCutter(t, filepath.Join(server.Socket(), ".s.PGSQL.5432")), figures: prometheus.NewRegistry()}
+	g := &gated{T: t, url: migrated(t), gate: newCutter(t, filepath.Join(server.Socket(), ".s.PGSQL.5432")),
+		figures: prometheus.NewRegistry()}
 	clock := storetest.NewClock()
 	open := func(o Options) {
 		o.Now, o.MaxConns, o.SkipMigrations = clock.Now, few, true
@@ -103,7 +104,9 @@ func (g *gated) blocked() {
 	}
 	defer func() { _ = c.Close(ctx) }()
 	for {
-		r := c.ExecParams(ctx, "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'", nil, nil, nil, nil).Read()
+		r := c.ExecParams(ctx,
+			"SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'", nil, nil,
+			nil, nil).Read()
 		if r.Err != nil {
 			g.Errorf("nobody came to wait: %v", r.Err)
 			return
@@ -115,8 +118,9 @@ func (g *gated) blocked() {
 	}
 }
 
-// Given a commit that was cut before it reached the server, when another node commits in its place before anybody looks, then the first
-// finds that the section there is not its own, and its fact is neither lost nor answered before it is in the ledger.
+// Given a commit that was cut before it reached the server, when another node commits in its place before anybody
+// looks, then the first finds that the section there is not its own, and its fact is neither lost nor answered before
+// it is in the ledger.
 func TestACutCommitIsNotTakenForAnothersInItsPlace(t *testing.T) {
 	t.Parallel()
 	g := newGated(t)
@@ -130,8 +134,8 @@ func TestACutCommitIsNotTakenForAnothersInItsPlace(t *testing.T) {
 	storetest.CheckLedger(t, g.nodes[1], "acme")
 }
 
-// Given a commit whose connection was lost while it is still under way, when it is looked for, then the look waits for its end: the
-// change of an update happens once, and the fact of a batch is answered as what it is.
+// Given a commit whose connection was lost while it is still under way, when it is looked for, then the look waits for
+// its end: the change of an update happens once, and the fact of a batch is answered as what it is.
 func TestALostCommitIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	g := newGated(t)
@@ -161,8 +165,8 @@ func TestALostCommitIsWaitedFor(t *testing.T) {
 	storetest.CheckLedger(t, g.nodes[1], "acme")
 }
 
-// Given a transaction that holds the head, when another node writes, then it waits for the head before it reads anything: it sees what
-// was committed, runs once, and no transaction of it has to be repeated.
+// Given a transaction that holds the head, when another node writes, then it waits for the head before it reads
+// anything: it sees what was committed, runs once, and no transaction of it has to be repeated.
 func TestTheHeadIsHeldBetweenNodes(t *testing.T) {
 	t.Parallel()
 	g := newGated(t)
@@ -204,8 +208,8 @@ func TestTheHeadIsHeldBetweenNodes(t *testing.T) {
 	storetest.CheckLedger(t, g.nodes[1], "acme")
 }
 
-// Given three nodes on one database and a network that cuts connections around their commits, when all are thrown the same facts, then
-// each fact that was acknowledged is counted, once.
+// Given three nodes on one database and a network that cuts connections around their commits, when all are thrown the
+// same facts, then each fact that was acknowledged is counted, once.
 func TestThreeNodesAndCutConnections(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Shared(t)

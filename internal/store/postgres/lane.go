@@ -20,10 +20,11 @@ import (
 //	lookUp       while a transaction is under way: searches the keys of those that wait, on another connection
 //	commitGroups lock the head and read · read what that left open, if anything · decide · write and commit: two or three round trips
 //
-// What a search found, and what it did not find, holds as of the head that it saw; if only this node has written since, it remembers the
-// keys of those rows, and no second look is needed. Else all keys are searched again under the lock: others have written, or the database
-// failed over and has lost rows that the search still saw. The same goes for counters: the book keeps them while the head is this node's
-// own. A transaction that failed leaves nothing behind that the next attempt would build on.
+// What a search found, and what it did not find, holds as of the head that it saw; if only this node has written since,
+// it remembers the keys of those rows, and no second look is needed. Else all keys are searched again under the lock:
+// others have written, or the database failed over and has lost rows that the search still saw. The same goes for
+// counters: the book keeps them while the head is this node's own. A transaction that failed leaves nothing behind that
+// the next attempt would build on.
 
 // Bounds of what may wait, and of what goes together. A full queue answers at once that it is full.
 const (

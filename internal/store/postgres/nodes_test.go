@@ -218,7 +218,8 @@ func TestChangesHoldOnEveryNode(t *testing.T) {
 	storetest.CheckLedger(t, ns[1], "acme")
 }
 
-// Given a key that one node revokes, then it opens nothing there from then on, and when a second has passed not on another node either.
+// Given a key that one node revokes, then it opens nothing there from then on, and when a second has passed not on
+// another node either.
 func TestARevokedKeyStopsOnEveryNode(t *testing.T) {
 	t.Parallel()
 	clock := storetest.NewClock()

@@ -79,8 +79,9 @@ func (l *lane) commitGroup(group []*work) error {
 	})
 }
 
-// forget drops all that a transaction which failed had found or changed in memory. The rules have changed counters of which nothing was
-// written, and what was read from a server that is gone need not be true of the one that takes its place.
+// forget drops all that a transaction which failed had found or changed in memory. The rules have changed counters of
+// which nothing was written, and what was read from a server that is gone need not be true of the one that takes its
+// place.
 func (l *lane) forget(group []*work) {
 	l.book.forget()
 	l.s.configs.forget(l.tenantID)

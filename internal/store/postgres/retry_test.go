@@ -14,7 +14,8 @@ import (
 	"github.com/tallystick/tallystick/internal/store/storetest"
 )
 
-// A replica that lacks the last commits takes over: the tables become what they were at the time of save. The nodes keep their memory.
+// A replica that lacks the last commits takes over: the tables become what they were at the time of save. The nodes
+// keep their memory.
 func (g *gated) save() {
 	g.Helper()
 	statements := "CREATE SCHEMA saved;"
@@ -41,8 +42,9 @@ func (g *gated) exec(statements string) {
 	}
 }
 
-// Given facts whose keys were searched and found, when the commit is cut, the database fails over without the rows that were found, and
-// another node writes others in their place, then the next attempt begins from nothing: what was lost is accepted, not a duplicate.
+// Given facts whose keys were searched and found, when the commit is cut, the database fails over without the rows that
+// were found, and another node writes others in their place, then the next attempt begins from nothing: what was lost
+// is accepted, not a duplicate.
 func TestARetryForgetsWhatItHadFound(t *testing.T) {
 	t.Parallel()
 	g := newGated(t)
@@ -70,8 +72,8 @@ func TestARetryForgetsWhatItHadFound(t *testing.T) {
 	storetest.CheckLedger(t, g.nodes[1], "acme")
 }
 
-// Given facts that were searched before a failover, when the first attempt to commit them comes after it, then the search is not trusted,
-// however many rows there are by then, and whoever wrote them.
+// Given facts that were searched before a failover, when the first attempt to commit them comes after it, then the
+// search is not trusted, however many rows there are by then, and whoever wrote them.
 func TestASearchBeforeAFailoverIsNotTrusted(t *testing.T) {
 	t.Parallel()
 	for name, node := range map[string]int{"another node wrote since": 1, "this node wrote since": 0} {
@@ -97,8 +99,8 @@ func TestASearchBeforeAFailoverIsNotTrusted(t *testing.T) {
 	}
 }
 
-// Given what a node remembers of a head, when a failover gives the head's number to other rows, then nothing of it is used: neither
-// counters nor the configuration.
+// Given what a node remembers of a head, when a failover gives the head's number to other rows, then nothing of it is
+// used: neither counters nor the configuration.
 func TestAHeadIsMoreThanItsNumber(t *testing.T) {
 	t.Parallel()
 	g := newGated(t)
@@ -136,8 +138,8 @@ func TestAHeadIsMoreThanItsNumber(t *testing.T) {
 	storetest.CheckLedger(t, g.nodes[0], "acme")
 }
 
-// Given a fact that was prepared, when a change of its meter is committed before it, by this node or another, then it is judged by the
-// meter as it is now.
+// Given a fact that was prepared, when a change of its meter is committed before it, by this node or another, then it
+// is judged by the meter as it is now.
 func TestAChangeThatWasCommittedFirstDecides(t *testing.T) {
 	t.Parallel()
 	for name, node := range map[string]int{"by this node": 0, "by another node": 1} {
@@ -183,8 +185,8 @@ func TestAChangeThatWasCommittedFirstDecides(t *testing.T) {
 	}
 }
 
-// Given a row whose state only a newer build can read, when its tenant is asked for, then the answer names the row, its kind and the cure
-// at once, without trying again; every other tenant, and the node, are well.
+// Given a row whose state only a newer build can read, when its tenant is asked for, then the answer names the row, its
+// kind and the cure at once, without trying again; every other tenant, and the node, are well.
 func TestARowOfANewerBuild(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ statement, want string }{
@@ -192,7 +194,8 @@ func TestARowOfANewerBuild(t *testing.T) {
 			INSERT INTO tallystick.entities (tenant_id, kind, name, seq, at, state, used)
 			VALUES ('acme', 'subscription', 's', 77, now(), '{"v":1,"subscription":{"id":"s"}}', false)`, "row 77 (subscription)"},
 		"version of a kind": {`UPDATE tallystick.entities SET seq = 78, state = '{"v":2,"meter":{}}' WHERE tenant_id = 'acme' AND kind = 'meter'`, "row 78 (meter)"},
-		"tenant":            {`UPDATE tallystick.tenants SET seq = 79, state = '{"v":9}' WHERE tenant_id = 'acme'`, "row 79 (tenant)"},
+		"tenant": {`UPDATE tallystick.tenants SET seq = 79, state = '{"v":9}' WHERE tenant_id = 'acme'`,
+			"row 79 (tenant)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -208,7 +211,10 @@ func TestARowOfANewerBuild(t *testing.T) {
 					return err
 				},
 				"update": func(id string) error {
-					return s.Update(ctx, id, func(tx store.Tx) error { return storetest.PutMeter(tx, storetest.NewMeter("x", meter.Sum)) })
+					return s.Update(ctx, id, func(tx store.Tx) error {
+						return storetest.PutMeter(tx,
+							storetest.NewMeter("x", meter.Sum))
+					})
 				},
 				"view":   func(id string) error { return s.View(ctx, id, func(store.View) error { return nil }) },
 				"access": func(id string) error { _, _, err := s.Access(ctx, id, "k"); return err },

@@ -107,8 +107,9 @@ func (f *flow) end() {
 	writers.Put(f.w)
 }
 
-// commit writes the rest of the addition, commits the session's transaction and returns the new head and the configuration's version.
-// After an error the transaction has not happened, except that an Unavailable says that nobody knows.
+// commit writes the rest of the addition, commits the session's transaction and returns the new head and the
+// configuration's version. After an error the transaction has not happened, except that an Unavailable says that nobody
+// knows.
 func (f *flow) commit(a *addition) (ledger.Head, uint64, error) {
 	began, written := time.Now(), time.Time{}
 	id, first := []byte(a.tenantID), int8Param(int64(a.base.Seq+1))
