@@ -331,11 +331,11 @@ func TestARefusalDoesNotReplaceAnAnswer(t *testing.T) {
 		func(ctx context.Context) Made {
 			_, err := reg.CreateMeter(ctx, "k", "acme", meter.Meter{Slug: "taken", Aggregation: meter.Sum})
 			store.happens = func() {
-			if _, _, err := w.do("a", "x", w.making("m", &calls)); err != nil {
-				t.Error(err)
+				if _, _, err := w.do("a", "x", w.making("m", &calls)); err != nil {
+					t.Error(err)
+				}
 			}
-		}
-		return Made{Answer: request.Answer{Status: 409}, Refusal: err}
+			return Made{Answer: request.Answer{Status: 409}, Refusal: err}
 		})
 	if err != nil || !replayed || string(a.Body) != "call 2" {
 		t.Errorf("%d %s, replayed %v, %v", a.Status, a.Body, replayed, err)
