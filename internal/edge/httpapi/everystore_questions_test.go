@@ -53,7 +53,7 @@ var byName = map[string]values{
 	"end":      moments,
 	"period":   months,
 	"status":   {[]string{"accepted", "adjusted", "overage"}, []string{"", "rejected", "ACCEPTED", "a\x00"}},
-	"window":   {[]string{"hour", "day", "month"}, []string{"", "minute", "week", "year", "a\x00"}},
+	"window":   {[]string{"minute", "hour", "day", "week", "month"}, []string{"", "year", "a\x00"}},
 	"fill":     {[]string{"zero"}, []string{"", "one", "a\x00"}},
 	"group_by": {[]string{"customer", "resource", "properties.region", "customer,resource",
 		"properties.user,customer"}, []string{"", "x", "customer,customer", "properties.", "properties.nobody",
@@ -169,7 +169,9 @@ func (q *questions) of(r asked) (out []question) {
 		v := byName[p.Name]
 		for i, value := range append(slices.Clone(v.good), v.odd...) {
 			path := at(q.required(r, base, p.Name), p.Name, value)
-			add(call{method: http.MethodGet, path: path, key: "admin"}, i < len(v.good) && r.path != "/v1/tenants")
+			// One end of a range alone may lie on the wrong side of where the other is by default.
+			good := i < len(v.good) && v.good[0] != moments.good[0]
+			add(call{method: http.MethodGet, path: path, key: "admin"}, good)
 		}
 	}
 	for range 6 * len(r.params) {
