@@ -121,7 +121,7 @@ func recount(ctx context.Context, s store.Store, bar func(string) *progressBar) 
 type (
 	reportJSON struct {
 		OK          bool             `json:"ok"`
-		Tenants     int              `json:"tenants"`
+		Tenants     int              `json:"tenants"` // without the operator's own ledger, whose rows are among the rows
 		Rows        uint64           `json:"rows"`
 		Counters    uint64           `json:"counters"`
 		Lookups     uint64           `json:"lookups"`
@@ -160,11 +160,23 @@ func showReport(out io.Writer, r verify.Report, failed error, asJSON bool) error
 		return fmt.Errorf("verify could not be finished: %w", failed)
 	}
 	if !r.OK() {
-		return fmt.Errorf("%d differences in %d rows of %d tenants: keep a copy of the data directory; if all are in derived data, `tallystick rebuild` makes it again from the journal",
-			r.Found, r.Rows, r.Tenants)
+		return fmt.Errorf("%d differences in %d rows of %s: keep a copy of the data directory; if all are in derived data, `tallystick rebuild` makes it again from the journal",
+			r.Found, r.Rows, ledgersOf(&r))
 	}
 	if !asJSON {
-		fmt.Fprintf(out, "ok: %d rows of %d tenants, %d counters: every file, key, counter and chain agrees with the ledger\n", r.Rows, r.Tenants, r.Counters)
+		fmt.Fprintf(out, "ok: %d rows of %s, %d counters: every file, key, counter and chain agrees with the ledger\n", r.Rows, ledgersOf(&r), r.Counters)
 	}
 	return nil
+}
+
+// ledgersOf counts the ledgers that were examined. The operator's own, which records the making of tenants, is none of a tenant's.
+func ledgersOf(r *verify.Report) string {
+	text := fmt.Sprintf("%d tenants", r.Tenants)
+	if r.Tenants == 1 {
+		text = "1 tenant"
+	}
+	if r.Operator {
+		text += " and of the operator's own ledger"
+	}
+	return text
 }

@@ -8,39 +8,29 @@ import (
 	"github.com/tallystick/tallystick/internal/core/audit"
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/problem"
+	"github.com/tallystick/tallystick/internal/core/tenant"
 	"github.com/tallystick/tallystick/internal/store"
 )
 
-// Bounds of one round of scheduled closing.
-const (
-	tenantsAtOnce = 100
-	monthsAtOnce  = 24 // of one tenant; the next round finds the rest
-)
+// monthsAtOnce bounds one round of scheduled closing, for one tenant; the next round finds the rest.
+const monthsAtOnce = 24
 
 // CloseDue closes, for every tenant, the months that ended longer ago than any of the tenant's meters takes events on time, and
 // the grace besides. It returns how many it closed. A month is closed in a commit of its own, so a round that breaks off has done
 // its part, and two nodes at once close each month once.
 func (s *Service) CloseDue(ctx context.Context, grace time.Duration) (closed int, err error) {
-	for after := ""; ; {
-		tenants, err := s.store.Tenants(ctx, after, tenantsAtOnce)
-		if err != nil {
-			return closed, fmt.Errorf("list tenants: %w", err)
+	err = store.EachTenant(ctx, s.store, func(t *tenant.Tenant) error {
+		if t.Closed || t.MovedTo != "" {
+			return nil
 		}
-		for _, t := range tenants {
-			after = t.ID
-			if t.Closed || t.MovedTo != "" {
-				continue
-			}
-			n, err := s.closeDueOf(ctx, t.ID, grace)
-			closed += n
-			if err != nil && !problem.Is(err, problem.TenantClosed) && !problem.Is(err, problem.Moved) {
-				return closed, fmt.Errorf("close due periods of tenant %s: %w", t.ID, err)
-			}
+		n, err := s.closeDueOf(ctx, t.ID, grace)
+		closed += n
+		if err != nil && !problem.Is(err, problem.TenantClosed) && !problem.Is(err, problem.Moved) {
+			return fmt.Errorf("close due periods of tenant %s: %w", t.ID, err)
 		}
-		if len(tenants) < tenantsAtOnce {
-			return closed, nil
-		}
-	}
+		return nil
+	})
+	return closed, err
 }
 
 func (s *Service) closeDueOf(ctx context.Context, tenantID string, grace time.Duration) (closed int, err error) {
@@ -76,14 +66,14 @@ func (s *Service) due(ctx context.Context, tenantID string, grace time.Duration)
 			if err != nil {
 				return fmt.Errorf("list periods: %w", err)
 			}
+			if len(periods) == 0 {
+				break
+			}
 			for _, p := range periods {
 				from = p.Month + 1
 				if !p.Closed && p.Month < ended {
 					due = append(due, p.Month)
 				}
-			}
-			if len(periods) < monthsAtOnce {
-				break
 			}
 		}
 		return nil

@@ -8,6 +8,7 @@ import (
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/meter"
 	"github.com/tallystick/tallystick/internal/core/tenant"
+	"github.com/tallystick/tallystick/internal/store/storetest"
 )
 
 func (w *world) mustCloseDue(grace time.Duration) int {
@@ -96,5 +97,24 @@ func TestMoreDueMonthsThanOneRoundTakes(t *testing.T) {
 	}
 	if total != 48 {
 		t.Errorf("%d periods were closed, want 48", total)
+	}
+}
+
+// Due months are closed for every tenant, and found beyond months that are not due, however few the store lists at a time.
+func TestDueMonthsBeyondTheFirstPage(t *testing.T) {
+	w := newWorld(t)
+	months := []string{"2024-02", "2025-03", "2026-08", "2026-09", "2026-10", "2026-11"}
+	for _, m := range months {
+		w.record("calls", "ann", m+"-05", "1")
+	}
+	w.mustClose("2024-02")
+	for _, id := range []string{"aaa", "aab", "aac"} { // before acme
+		if _, _, err := w.registry.CreateTenant(t.Context(), "operator", tenant.Tenant{ID: id}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n, err := New(storetest.ShortPages(w.store, 1)).CloseDue(t.Context(), 0)
+	if err != nil || n != 4 || !w.isClosed("2026-10") || w.isClosed("2026-11") {
+		t.Errorf("%d periods were closed, %v", n, err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/problem"
+	"github.com/tallystick/tallystick/internal/core/tenant"
 	"github.com/tallystick/tallystick/internal/service/verify"
 	"github.com/tallystick/tallystick/internal/store"
 )
@@ -58,15 +59,20 @@ type Options struct {
 	PartRows int
 	// Progress is told how many rows were looked at, of how many. Default: nobody is.
 	Progress func(done, total uint64)
+
+	viewRows int // bounds the rows that one view is held open for; default 50,000
 }
 
-const defaultPartRows = 1_000_000
+const (
+	defaultPartRows = 1_000_000
+	defaultViewRows = 50_000
+)
 
 // Report is what a run did.
 type Report struct {
-	Tenants int    `json:"tenants"`
-	Rows    uint64 `json:"rows"`  // written by this run
-	Parts   int    `json:"parts"` // of this run
+	Tenants int    `json:"tenants"` // without the operator's own ledger
+	Rows    uint64 `json:"rows"`    // written by this run
+	Parts   int    `json:"parts"`   // of this run
 }
 
 // Run exports the rows that are committed when it begins. Errors: NotFound (no such tenant or meter), Conflict (the folder holds
@@ -74,6 +80,9 @@ type Report struct {
 func Run(ctx context.Context, s store.Store, o Options) (Report, error) {
 	if o.PartRows == 0 {
 		o.PartRows = defaultPartRows
+	}
+	if o.viewRows == 0 {
+		o.viewRows = defaultViewRows
 	}
 	ids := []string{o.Filter.Tenant}
 	if o.Filter.Tenant == "" {
@@ -99,7 +108,9 @@ func (r *run) all(out output) error {
 		if err := r.book(&r.books[i], out); err != nil {
 			return fmt.Errorf("export tenant %s: %w", r.books[i].tenant, err)
 		}
-		r.report.Tenants++
+		if r.books[i].tenant != tenant.Operator {
+			r.report.Tenants++
+		}
 	}
 	return nil
 }
@@ -176,9 +187,6 @@ func (r *run) plan(ids []string) error {
 	return nil
 }
 
-// viewRows bounds the rows that one view is held open for.
-const viewRows = 50_000
-
 func (r *run) book(b *book, out output) (err error) {
 	if b.after, err = out.resume(b.tenant); err != nil {
 		return err
@@ -212,7 +220,7 @@ func (r *run) some(b *book, after uint64, out output) (last uint64, err error) {
 				failed = out.write(b, row)
 				r.report.Rows++
 			}
-			return failed == nil && looked < viewRows
+			return failed == nil && looked < r.options.viewRows
 		})
 		return err
 	})

@@ -28,6 +28,7 @@ import (
 	"github.com/tallystick/tallystick/internal/service/registry"
 	"github.com/tallystick/tallystick/internal/store"
 	"github.com/tallystick/tallystick/internal/store/naive"
+	"github.com/tallystick/tallystick/internal/store/storetest"
 )
 
 var start = time.Date(2026, 11, 15, 12, 0, 0, 0, time.UTC)
@@ -376,5 +377,18 @@ func TestAFolderTakesOneExport(t *testing.T) {
 	}
 	if _, err := Run(t.Context(), w.store, o); !problem.Is(err, problem.Conflict) {
 		t.Errorf("a part was taken away: %v", err)
+	}
+}
+
+// Every row of every tenant is exported, however few the store lists at a time and one view shows; the operator's own ledger is no tenant.
+func TestEveryTenantIsExported(t *testing.T) {
+	w := newWorld(t)
+	w.send("acme", 1)
+	w.send("bolt", 1)
+	w.store = storetest.ShortPages(w.store, 1)
+	var out bytes.Buffer
+	r := w.mustRun(Options{Format: NDJSON, Kind: Events, Stream: &out, viewRows: 1})
+	if r.Tenants != 2 || r.Rows != 8 || !strings.Contains(out.String(), `"tenant":"bolt"`) {
+		t.Errorf("%+v: %s", r, out.String())
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tallystick/tallystick/internal/core/tenant"
 	"github.com/tallystick/tallystick/internal/store"
 )
 
@@ -17,7 +18,6 @@ const (
 	originsShare = 20
 	// originsKept is how long one that is no longer allowed may still be taken for one.
 	originsKept = time.Minute
-	originsPage = 1000 // tenants
 )
 
 // origins are those that any tenant allows. They are no authority: a browser asks before it sends a request, without the key that would
@@ -47,22 +47,17 @@ func (g *Gate) KnowsOrigin(ctx context.Context, origin string) (bool, error) {
 }
 
 func (o *origins) renew(ctx context.Context, s store.Store, now func() time.Time) error {
-	began, after, all := now(), "", map[string]struct{}{}
-	for {
-		page, err := s.Tenants(ctx, after, originsPage)
-		if err != nil {
-			return err
+	began, all := now(), map[string]struct{}{}
+	err := store.EachTenant(ctx, s, func(t *tenant.Tenant) error {
+		for _, origin := range t.AllowedOrigins {
+			all[origin] = struct{}{}
 		}
-		for i := range page {
-			for _, origin := range page[i].AllowedOrigins {
-				all[origin] = struct{}{}
-			}
-		}
-		if len(page) < originsPage {
-			o.known, o.read = all, now()
-			o.took = o.read.Sub(began)
-			return nil
-		}
-		after = page[len(page)-1].ID
+		return nil
+	})
+	if err != nil {
+		return err
 	}
+	o.known, o.read = all, now()
+	o.took = o.read.Sub(began)
+	return nil
 }

@@ -52,7 +52,7 @@ type Options struct {
 
 // Report is what a run did.
 type Report struct {
-	Tenants int
+	Tenants int    // without the operator's own ledger
 	Rows    uint64 // at the target, in the end, without what came there since
 	Moved   uint64 // by this run
 	Marked  int    // ledgers of the source, by this run
@@ -185,13 +185,20 @@ func look(ctx context.Context, s store.Store, id string) (out stand, err error) 
 	return out, err
 }
 
+// count takes note of one more ledger; the operator's own is no tenant's.
+func (r *run) count(id string) {
+	if id != tenant.Operator {
+		r.report.Tenants++
+	}
+}
+
 // copy brings one ledger to the target and counts it.
 func (r *run) copy(id string) error {
 	last, err := r.carry(id, ledger.Head{})
 	if err != nil {
 		return err
 	}
-	r.report.Tenants++
+	r.count(id)
 	r.report.Rows += last.Seq
 	return nil
 }
@@ -347,7 +354,7 @@ func (r *run) rest(id string, had ledger.Head) error {
 		return err
 	}
 	if had.Seq == 0 {
-		r.report.Tenants++
+		r.count(id)
 	}
 	r.report.Rows += last.Seq - had.Seq
 	return nil

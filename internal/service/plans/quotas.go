@@ -108,6 +108,9 @@ func (l *listing) run() error {
 		if err != nil {
 			return fmt.Errorf("list the customers that have plans: %w", err)
 		}
+		if len(some) == 0 {
+			return nil
+		}
 		for _, a := range some {
 			if err := l.show(a); err != nil || l.full() {
 				return err
@@ -116,9 +119,6 @@ func (l *listing) run() error {
 				l.next = &Place{Customer: a.Customer, Meter: "\U0010FFFF"} // behind all that it has
 				return nil
 			}
-		}
-		if len(some) < customersAtOnce {
-			return nil
 		}
 		from = some[len(some)-1].Customer
 	}

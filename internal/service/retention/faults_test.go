@@ -252,3 +252,17 @@ func TestAShortHorizonIsRefused(t *testing.T) {
 	}
 	l.allThere()
 }
+
+// What can leave does for every tenant, however few the store lists at a time.
+func TestEveryTenantIsArchived(t *testing.T) {
+	l := aged(t)
+	for _, id := range []string{"aaa", "aab"} {
+		if err := storetest.Create(l.s, id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.s = storetest.ShortPages(l.s, 1)
+	if r := l.retain(); r.Pruned == 0 {
+		t.Errorf("nothing of a tenant on the third page has left: %+v", r)
+	}
+}

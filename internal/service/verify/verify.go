@@ -25,9 +25,6 @@ import (
 // MaxDifferences bounds the list of a report. One wrong rule can make every counter differ; the first thousand tell as much.
 const MaxDifferences = 1000
 
-// tenantsPage is how many tenants are listed at a time.
-const tenantsPage = 1000
-
 // Options of a run.
 type Options struct {
 	// Progress is told how many rows were read, of how many: each is read twice. Default: nobody is.
@@ -48,7 +45,8 @@ func (d Difference) String() string {
 
 // Report is what a run found.
 type Report struct {
-	Tenants     int    // the operator's own included
+	Tenants     int    // without the operator's own ledger
+	Operator    bool   // whether there is one, which was examined too
 	Rows        uint64 // of all kinds
 	Counters    uint64
 	Lookups     uint64 // rows that were also looked up by their key
@@ -88,7 +86,11 @@ func Run(ctx context.Context, s Ledgers, o Options) (Report, error) {
 		if err != nil {
 			return r.report, fmt.Errorf("read tenant %s: %w", id, err)
 		}
-		r.report.Tenants++
+		if id == tenant.Operator {
+			r.report.Operator = true
+		} else {
+			r.report.Tenants++
+		}
 	}
 	return r.report, nil
 }
@@ -114,22 +116,11 @@ func Tenants(ctx context.Context, s Ledgers) ([]string, error) {
 	if err != nil && !problem.Is(err, problem.NotFound) {
 		return nil, fmt.Errorf("read the operator's ledger: %w", err)
 	}
-	for after := ""; ; {
-		page, err := s.Tenants(ctx, after, tenantsPage)
-		if err != nil {
-			return nil, fmt.Errorf("list tenants: %w", err)
-		}
-		for i := range page {
-			if page[i].ID <= after {
-				return nil, fmt.Errorf("list tenants: %q is listed after %q", page[i].ID, after)
-			}
-			after = page[i].ID
-			ids = append(ids, after)
-		}
-		if len(page) < tenantsPage {
-			return ids, nil
-		}
-	}
+	err = store.EachTenant(ctx, s, func(t *tenant.Tenant) error {
+		ids = append(ids, t.ID)
+		return nil
+	})
+	return ids, err
 }
 
 func (r *run) differs(d Difference) {

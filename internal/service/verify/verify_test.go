@@ -179,3 +179,19 @@ func TestStopsWhenTheCallerHasHadEnough(t *testing.T) {
 		t.Errorf("stopped with %v", err)
 	}
 }
+
+// Every tenant is examined, however few a store lists at a time; the operator's own ledger is counted apart.
+func TestEveryTenantIsExamined(t *testing.T) {
+	s := naive.New(naive.Options{Now: storetest.NewClock().Now})
+	for _, id := range []string{tenant.Operator, "a", "b", "c", "d", "e"} {
+		if err := storetest.Create(s, id, storetest.NewMeter("calls", meter.Sum)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for most := 1; most <= 6; most++ {
+		r, err := verify.Run(context.Background(), storetest.ShortPages(s, most), verify.Options{})
+		if err != nil || r.Tenants != 5 || !r.Operator || r.Rows != 12 {
+			t.Errorf("pages of %d: %+v, %v", most, r, err)
+		}
+	}
+}

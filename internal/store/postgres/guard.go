@@ -32,7 +32,7 @@ var (
 // wall is the condition of every policy, as PostgreSQL writes it back.
 const wall = "(tenant_id = ( SELECT current_setting('tallystick.tenant'::text, true) AS current_setting))"
 
-// guard refuses to serve when the walls between tenants, or the durability of a commit, do not hold.
+// guard refuses a database, for whatever command, in which the walls between tenants, or the durability of a commit, do not hold.
 func (s *Store) guard(ctx context.Context) error {
 	c, err := s.lend(ctx)
 	if err != nil {
@@ -41,7 +41,7 @@ func (s *Store) guard(ctx context.Context) error {
 	defer c.giveBack(ctx)
 	for _, check := range []func(context.Context, *session) error{guardRoles, guardWalls, guardRights, guardSession} {
 		if err := check(ctx, c); err != nil {
-			return fmt.Errorf("refusing to serve: %w", err)
+			return fmt.Errorf("refusing to use this database: %w", err)
 		}
 	}
 	return nil

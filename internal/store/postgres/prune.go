@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/tallystick/tallystick/internal/core/ledger"
+	"github.com/tallystick/tallystick/internal/core/tenant"
 	"github.com/tallystick/tallystick/internal/store"
 )
 
@@ -31,27 +32,17 @@ func (s *Store) Prune(ctx context.Context, tell func(done, total uint64)) (prune
 	}
 	var jobs []job
 	var done, total uint64
-	for after := ""; ; {
-		page, err := s.Tenants(ctx, after, pageSections)
-		if err != nil {
-			return 0, err
-		}
-		for i := range page {
-			after = page[i].ID
-			err := s.View(ctx, after, func(v store.View) error {
-				for _, a := range v.Horizon().Archives {
-					jobs = append(jobs, job{after, a})
-					total += a.Rows
-				}
-				return nil
-			})
-			if err != nil {
-				return 0, err
+	err = store.EachTenant(ctx, s, func(t *tenant.Tenant) error {
+		return s.View(ctx, t.ID, func(v store.View) error {
+			for _, a := range v.Horizon().Archives {
+				jobs = append(jobs, job{t.ID, a})
+				total += a.Rows
 			}
-		}
-		if len(page) < pageSections {
-			break
-		}
+			return nil
+		})
+	})
+	if err != nil {
+		return 0, err
 	}
 	for _, j := range jobs {
 		n, err := s.pruneMonth(ctx, j.tenantID, &j.archive)
