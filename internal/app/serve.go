@@ -24,6 +24,7 @@ func newServeCommand() *cobra.Command {
 once, unless TALLYSTICK_ROOT_KEY sets one. SIGTERM and SIGINT drain and stop.`,
 		Example: `  tallystick serve --data ./data
   tallystick serve --store postgres://tallystick@db.internal/ledger
+  tallystick serve --listen 0.0.0.0:8443 --tls-cert tls.crt --tls-key tls.key
   TALLYSTICK_ROOT_KEY=… tallystick serve --config tallystick.yaml --listen 0.0.0.0:8080`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -43,6 +44,8 @@ once, unless TALLYSTICK_ROOT_KEY sets one. SIGTERM and SIGINT drain and stop.`,
 	f.StringVar(&flags.Listen, "listen", flags.Listen, "address of the API; port 0 takes a free one")
 	f.StringVar(&flags.Store, "store", flags.Store, "where the ledger is kept: embedded, or postgres://… (then --data is not needed)")
 	f.StringVar(&flags.MetricsListen, "metrics-listen", flags.MetricsListen, "an address of its own for /metrics, without a key")
+	f.StringVar(&flags.TLS.Cert, "tls-cert", flags.TLS.Cert, "`FILE` of the certificate, in PEM: the server speaks TLS; read again when it changes")
+	f.StringVar(&flags.TLS.Key, "tls-key", flags.TLS.Key, "`FILE` of its private key, in PEM")
 	f.StringVar(&flags.Log.Format, "log-format", flags.Log.Format, "text or json")
 	f.StringVar(&flags.Log.Level, "log-level", flags.Log.Level, "debug (with every request), info, warn or error")
 	f.BoolVar(&asJSON, "json", false, "print the address, and the operator's key when it was made, as a line of JSON; log as JSON too")
@@ -60,6 +63,8 @@ func settingsOf(c *cobra.Command, file string, flags *Settings) (Settings, error
 		"listen":         func() { s.Listen = flags.Listen },
 		"store":          func() { s.Store = flags.Store },
 		"metrics-listen": func() { s.MetricsListen = flags.MetricsListen },
+		"tls-cert":       func() { s.TLS.Cert = flags.TLS.Cert },
+		"tls-key":        func() { s.TLS.Key = flags.TLS.Key },
 		"log-format":     func() { s.Log.Format = flags.Log.Format },
 		"log-level":      func() { s.Log.Level = flags.Log.Level },
 	} {

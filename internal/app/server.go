@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -48,7 +49,9 @@ type Server struct {
 	operatorKey string
 	servers     []*http.Server
 	listeners   []net.Listener // of the servers, in order
-	failed      chan error     // takes the first listener that fails
+	requests    *httpapi.Listener
+	tls         *tls.Config // nil: plain HTTP
+	failed      chan error  // takes the first listener that fails
 	serving     sync.WaitGroup
 	billing     *billing.Service
 	shelf       retention.Shelf // nil: there is no archive
@@ -71,6 +74,9 @@ func Start(ctx context.Context, o ServerOptions) (s *Server, err error) {
 			s = nil
 		}
 	}()
+	if s.tls, err = o.Settings.TLS.config(o.Logger); err != nil {
+		return s, err
+	}
 	for _, addr := range []string{o.Settings.Listen, o.Settings.MetricsListen} {
 		if addr == "" {
 			continue
@@ -146,13 +152,19 @@ func (s *Server) open(ctx context.Context, fatal func(error)) error {
 		Requests: requests,
 		Logger:   s.log, Metrics: shown, Observe: m.answered, Version: thisBuild().Version,
 		BodyBudget: h.BodyBudget, ReadHeaderTimeout: h.ReadHeaderTimeout, ReadTimeout: h.ReadTimeout, WriteTimeout: h.WriteTimeout, IdleTimeout: h.IdleTimeout,
-		DrainTimeout: s.settings.Drain.Timeout,
+		MaxConnections: h.maxConnections(openFiles(), s.log), MaxConnectionsPerAddress: h.MaxConnectionsPerAddress,
+		NoExpress: !h.Express, TLS: s.tls, DrainTimeout: s.settings.Drain.Timeout, DrainReceive: s.settings.Drain.Receive,
 	})
+	m.watchConnections(s.api)
 	s.servers = []*http.Server{s.api.HTTPServer(s.settings.Listen)}
-	s.listeners[0] = s.api.Express(s.listeners[0])
+	s.requests = s.api.Listen(s.listeners[0])
+	s.listeners[0] = s.requests
 	if s.settings.MetricsListen != "" {
 		mux := http.NewServeMux()
 		mux.Handle("GET /metrics", shown)
+		if s.tls != nil {
+			s.listeners[1] = tls.NewListener(s.listeners[1], s.tls)
+		}
 		s.servers = append(s.servers, &http.Server{
 			Handler: mux, ReadHeaderTimeout: h.ReadHeaderTimeout, ReadTimeout: h.ReadTimeout, WriteTimeout: h.WriteTimeout, IdleTimeout: h.IdleTimeout,
 		})
@@ -217,6 +229,9 @@ func (s *Server) URL() string {
 	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
 		host = "127.0.0.1"
 	}
+	if s.tls != nil {
+		return "https://" + net.JoinHostPort(host, port)
+	}
 	return "http://" + net.JoinHostPort(host, port)
 }
 
@@ -250,6 +265,7 @@ func (s *Server) Shutdown() error {
 				_ = server.Close() // what it could not close, the end of the process does
 			}
 		}
+		s.requests.Wait()
 		s.serving.Wait()
 		s.stopJobs()
 		s.endErr = s.release()
@@ -265,6 +281,9 @@ func (s *Server) release() error {
 		if err := l.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
 			errs = append(errs, err)
 		}
+	}
+	if s.requests != nil {
+		s.requests.Wait()
 	}
 	if s.limits != nil {
 		errs = append(errs, s.limits.Close())

@@ -205,6 +205,7 @@ func TestStartThatFailsLeavesNothingBehind(t *testing.T) {
 func TestShutdownDrains(t *testing.T) {
 	leaves(t)
 	settings := testSettings(t)
+	settings.Drain.Receive = time.Minute
 	s := mustStart(t, settings)
 	conn, err := net.Dial("tcp", s.Addr())
 	if err != nil {
@@ -274,6 +275,36 @@ func TestShutdownIsBounded(t *testing.T) {
 		t.Error(err)
 	}
 	mustStop(t, mustStart(t, settings))
+}
+
+// Callers that have not sent a whole request do not hold up a stop: this one would last for hours.
+func TestShutdownWaitsForNoRestOfARequest(t *testing.T) {
+	leaves(t)
+	for _, express := range []bool{true, false} {
+		settings := testSettings(t)
+		settings.HTTP.Express = express
+		settings.Drain = DrainSettings{Timeout: time.Hour, Receive: time.Millisecond}
+		settings.HTTP.ReadHeaderTimeout, settings.HTTP.ReadTimeout, settings.HTTP.IdleTimeout = time.Hour, time.Hour, time.Hour
+		s := mustStart(t, settings)
+		var slow []net.Conn
+		for _, begun := range []string{"", "POST /v1/eve", "GET /healthz HTTP/1.1\r\nHo", "POST /v1/events HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n[",
+			"POST /v1/meters HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n["} {
+			conn, err := net.Dial("tcp", s.Addr())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.WriteString(conn, begun); err != nil {
+				t.Fatal(err)
+			}
+			slow = append(slow, conn)
+		}
+		mustStop(t, s)
+		for _, conn := range slow {
+			if err := conn.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
 }
 
 func TestWaitEndsWithItsContextOrAListener(t *testing.T) {

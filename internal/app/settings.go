@@ -29,6 +29,7 @@ type Settings struct {
 	Store string `yaml:"store"`
 	// MetricsListen is an address of its own for /metrics, without a key. Default "": only the API serves it, to the operator.
 	MetricsListen string            `yaml:"metrics_listen"`
+	TLS           TLSSettings       `yaml:"tls"`
 	Log           LogSettings       `yaml:"log"`
 	Drain         DrainSettings     `yaml:"drain"`
 	HTTP          HTTPSettings      `yaml:"http"`
@@ -58,6 +59,8 @@ type DrainSettings struct {
 	Delay time.Duration `yaml:"delay"`
 	// Timeout bounds the wait for requests under way; what is left then is cut off. Default 30s.
 	Timeout time.Duration `yaml:"timeout"`
+	// Receive bounds how long a request that has begun may still take to arrive. Default 1s.
+	Receive time.Duration `yaml:"receive"`
 }
 
 // HTTPSettings bound what a caller can take up.
@@ -72,6 +75,14 @@ type HTTPSettings struct {
 	WriteTimeout time.Duration `yaml:"write_timeout"`
 	// IdleTimeout is how long a connection may wait for its next request. Default 2m.
 	IdleTimeout time.Duration `yaml:"idle_timeout"`
+	// MaxConnections bounds the connections that are open at once. Default 0: the limit of open files, less 2048 for the store's own,
+	// or half of a limit below 4096. More than that is not taken, either.
+	MaxConnections int `yaml:"max_connections"`
+	// MaxConnectionsPerAddress bounds those of one address, or one IPv6 network of 64 bits. Default 0: no bound, because behind a
+	// balancer all come from one.
+	MaxConnectionsPerAddress int `yaml:"max_connections_per_address"`
+	// Express serves small, plain requests for events without net/http. Default true.
+	Express bool `yaml:"express"`
 }
 
 // EngineSetting shapes the embedded store's files.
@@ -152,10 +163,10 @@ func defaultSettings() Settings {
 	return Settings{
 		Data: "./data", Listen: "127.0.0.1:8080", Store: embedded,
 		Log:   LogSettings{Format: "text", Level: "info"},
-		Drain: DrainSettings{Timeout: 30 * time.Second},
+		Drain: DrainSettings{Timeout: 30 * time.Second, Receive: httpapi.DefaultDrainReceive},
 		HTTP: HTTPSettings{
 			BodyBudget: httpapi.DefaultBodyBudget, ReadHeaderTimeout: httpapi.DefaultReadHeaderTimeout, ReadTimeout: httpapi.DefaultReadTimeout,
-			WriteTimeout: httpapi.DefaultWriteTimeout, IdleTimeout: httpapi.DefaultIdleTimeout,
+			WriteTimeout: httpapi.DefaultWriteTimeout, IdleTimeout: httpapi.DefaultIdleTimeout, Express: true,
 		},
 		Engine:    EngineSetting{SegmentBytes: 64 << 20, CheckpointBytes: 64 << 20, IndexEntries: 1 << 20, Slices: true},
 		Postgres:  DatabaseSetting{StatementTimeout: 30 * time.Second, LockTimeout: 10 * time.Second, ConnectTimeout: 5 * time.Second},
@@ -233,7 +244,7 @@ func (s *Settings) check() error {
 		name  string
 		value time.Duration
 	}{
-		{"drain.timeout", s.Drain.Timeout}, {"http.read_header_timeout", s.HTTP.ReadHeaderTimeout}, {"http.read_timeout", s.HTTP.ReadTimeout},
+		{"drain.timeout", s.Drain.Timeout}, {"drain.receive", s.Drain.Receive}, {"http.read_header_timeout", s.HTTP.ReadHeaderTimeout}, {"http.read_timeout", s.HTTP.ReadTimeout},
 		{"http.write_timeout", s.HTTP.WriteTimeout}, {"http.idle_timeout", s.HTTP.IdleTimeout},
 		{"postgres.statement_timeout", s.Postgres.StatementTimeout}, {"postgres.lock_timeout", s.Postgres.LockTimeout},
 		{"postgres.connect_timeout", s.Postgres.ConnectTimeout}, {"periods.check_every", s.Periods.CheckEvery},
@@ -244,7 +255,8 @@ func (s *Settings) check() error {
 		}
 	}
 	return errors.Join(
-		within("http.body_budget", s.HTTP.BodyBudget, minBodyBudget, 1<<50), within("engine.segment_bytes", int64(s.Engine.SegmentBytes), 1<<20, 1<<30),
+		within("http.body_budget", s.HTTP.BodyBudget, minBodyBudget, 1<<50), within("http.max_connections", int64(s.HTTP.MaxConnections), 0, 1<<30),
+		within("http.max_connections_per_address", int64(s.HTTP.MaxConnectionsPerAddress), 0, 1<<30), s.TLS.check(), within("engine.segment_bytes", int64(s.Engine.SegmentBytes), 1<<20, 1<<30),
 		within("engine.checkpoint_bytes", s.Engine.CheckpointBytes, 64<<10, 1<<50), within("engine.index_entries", int64(s.Engine.IndexEntries), 1<<10, 1<<25),
 		within("postgres.max_conns", int64(s.Postgres.MaxConns), 0, 10_000), within("requests.keys_per_second", s.Requests.KeysPerSecond, 1, 1<<30),
 		s.RateLimits.check(), s.Retention.check(), checkRootKey(s.RootKey))

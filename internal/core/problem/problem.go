@@ -36,18 +36,24 @@ const (
 	NotAcceptable    Code = "not_acceptable"
 	TooLarge         Code = "too_large"
 	UnsupportedMedia Code = "unsupported_media_type"
-	TenantClosed     Code = "tenant_closed"
-	Moved            Code = "moved" // the ledger is kept in another store now
-	Fixed            Code = "fixed_after_first_event"
-	PeriodNotOver    Code = "period_not_over" // and closing it was not confirmed
-	Exists           Code = "already_exists"
-	KeyReused        Code = "idempotency_key_reused" // by another request
-	KeyInUse         Code = "idempotency_key_in_use" // the first is still running
-	RateLimited      Code = "rate_limited"
-	Busy             Code = "busy"        // queues are full: try again
-	Unavailable      Code = "unavailable" // the store cannot commit now
-	Timeout          Code = "timeout"
-	Internal         Code = "internal"
+
+	HeaderTooLarge      Code = "header_too_large"
+	ExpectationFailed   Code = "expectation_failed"
+	NotImplemented      Code = "not_implemented"       // of the protocol: a transfer encoding
+	VersionNotSupported Code = "version_not_supported" // of HTTP
+
+	TenantClosed  Code = "tenant_closed"
+	Moved         Code = "moved" // the ledger is kept in another store now
+	Fixed         Code = "fixed_after_first_event"
+	PeriodNotOver Code = "period_not_over" // and closing it was not confirmed
+	Exists        Code = "already_exists"
+	KeyReused     Code = "idempotency_key_reused" // by another request
+	KeyInUse      Code = "idempotency_key_in_use" // the first is still running
+	RateLimited   Code = "rate_limited"
+	Busy          Code = "busy"        // queues are full: try again
+	Unavailable   Code = "unavailable" // the store cannot commit now
+	Timeout       Code = "timeout"
+	Internal      Code = "internal"
 )
 
 // Field points at one wrong part of a request.

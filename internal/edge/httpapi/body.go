@@ -61,6 +61,9 @@ func (x *exchange) readBody(limit int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	if h := x.handed(); h != nil {
+		h.received.Store(true)
+	}
 	err = x.caller.TakeBytes(x.r.Context(), len(body))
 	x.tellStanding()
 	return body, err
@@ -133,7 +136,10 @@ func tooLarge(limit int64) error {
 }
 
 func (x *exchange) unreadable(err error) error {
-	if errors.Is(err, os.ErrDeadlineExceeded) {
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded) && x.s.draining.Load():
+		return problem.Wrap(problem.Timeout, err, "the server stops, and the body did not arrive in time; nothing was kept, sending it again is safe")
+	case errors.Is(err, os.ErrDeadlineExceeded):
 		return problem.Wrap(problem.Timeout, err, "the body did not arrive within %s; nothing was kept, sending it again is safe", x.s.options.ReadTimeout)
 	}
 	return problem.Wrap(problem.Malformed, err, "the body could not be read to its end; nothing was kept")

@@ -183,7 +183,7 @@ func TestBodyThatNeverEnds(t *testing.T) {
 	w.meter(`{"slug":"calls","aggregation":"sum"}`)
 	server := httptest.NewUnstartedServer(nil)
 	server.Config = w.api.HTTPServer("")
-	server.Listener = w.api.Express(server.Listener)
+	server.Listener = w.api.Listen(server.Listener)
 	server.Start()
 	defer server.Close()
 	for _, tc := range []struct{ header, want string }{

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -109,8 +110,16 @@ func (p *piped) dial() net.Conn {
 	return mine
 }
 
-// road is a server with or without an express lane.
+// A road is how a connection gets to the API.
+const (
+	throughLane    = iota // of the listener
+	throughLibrary        // the listener with its lanes switched off
+	bare                  // net/http without the listener
+)
+
+// road is a server and one way to it.
 type road struct {
+	api   *Server
 	store *ingesting
 	inner *piped
 	outer net.Listener
@@ -118,17 +127,17 @@ type road struct {
 	done  chan error
 }
 
-func newRoad(lanes bool, change ...func(*Options)) *road {
+func newRoad(way int, change ...func(*Options)) *road {
 	st := &ingesting{agreeable: agreeable{key: tenant.APIKey{ID: "acme.00", Scopes: tenant.Ingest, Hash: tenant.HashToken(ingestToken)}}}
-	o := Options{Store: st, Gate: gate.New(st, gate.Options{})}
+	o := Options{Store: st, Gate: gate.New(st, gate.Options{}), NoExpress: way != throughLane}
 	for _, c := range change {
 		c(&o)
 	}
 	api := New(o)
-	r := &road{store: st, inner: newPiped(), http: api.HTTPServer(""), done: make(chan error, 1)}
+	r := &road{api: api, store: st, inner: newPiped(), http: api.HTTPServer(""), done: make(chan error, 1)}
 	r.outer = r.inner
-	if lanes {
-		r.outer = api.Express(r.inner)
+	if way != bare {
+		r.outer = api.Listen(r.inner)
 	}
 	go func() { r.done <- r.http.Serve(r.outer) }()
 	return r
@@ -138,6 +147,9 @@ func (r *road) shutdown(t *testing.T) {
 	t.Helper()
 	if err := r.http.Shutdown(context.Background()); err != nil {
 		t.Error(err)
+	}
+	if l, ok := r.outer.(*Listener); ok {
+		l.Wait()
 	}
 	if err := <-r.done; !errors.Is(err, http.ErrServerClosed) {
 		t.Error(err)
@@ -263,6 +275,34 @@ func awkward() map[string]string {
 	}
 }
 
+// checkLibraryFree makes sure that every answer is ours: with a request id, and a problem where it refuses.
+func checkLibraryFree(t *testing.T, answers string) {
+	t.Helper()
+	from := bufio.NewReader(strings.NewReader(answers))
+	for {
+		if _, err := from.Peek(1); err != nil {
+			return
+		}
+		a, err := http.ReadResponse(from, nil)
+		if err != nil {
+			t.Fatalf("answered %q: %v", answers, err)
+		}
+		body, err := io.ReadAll(a.Body)
+		if err != nil {
+			t.Fatalf("answered %q: %v", answers, err)
+		}
+		if a.StatusCode == http.StatusContinue {
+			continue
+		}
+		if a.Header.Get("Tally-Request-Id") == "" {
+			t.Errorf("%s without a request id: %q", a.Status, answers)
+		}
+		if a.StatusCode >= http.StatusBadRequest && (a.Header.Get("Content-Type") != "application/problem+json" || !json.Valid(body)) {
+			t.Errorf("%s is no problem: %q", a.Status, answers)
+		}
+	}
+}
+
 // alike sends the same on both roads and compares all that came of it.
 func alike(t *testing.T, with, without *road, chunks ...string) {
 	t.Helper()
@@ -279,7 +319,7 @@ func TestLanesAreNotToBeToldFromTheLibrary(t *testing.T) {
 	for name, sent := range awkward() {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { // net/http waits before it closes some of these
-				with, without := newRoad(true), newRoad(false)
+				with, without := newRoad(throughLane), newRoad(throughLibrary)
 				defer with.shutdown(t)
 				defer without.shutdown(t)
 				alike(t, with, without, sent)
@@ -297,7 +337,7 @@ func FuzzLane(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, sent string, at int) {
 		synctest.Test(t, func(t *testing.T) {
-			with, without := newRoad(true), newRoad(false)
+			with, without := newRoad(throughLane), newRoad(throughLibrary)
 			defer with.shutdown(t)
 			defer without.shutdown(t)
 			at = min(max(at, 0), len(sent))
@@ -341,7 +381,7 @@ func ended(t *testing.T, conn net.Conn) {
 
 // A lane remembers heads, never who may do what.
 func TestRevocationHoldsInALane(t *testing.T) {
-	r := newRoad(true)
+	r := newRoad(throughLane)
 	defer r.shutdown(t)
 	conn := r.inner.dial()
 	exchangeOn(t, conn, plainPost("a"), 200)
@@ -353,18 +393,18 @@ func TestRevocationHoldsInALane(t *testing.T) {
 
 // Heads that never repeat are forgotten and understood all the same.
 func TestALaneRemembersFewHeads(t *testing.T) {
-	r := newRoad(true)
+	r := newRoad(throughLane)
 	defer r.shutdown(t)
 	conn := r.inner.dial()
 	for i := range 3 * maxHeads {
 		exchangeOn(t, conn, plainPost("a", fmt.Sprintf("Traceparent: %d", i)), 200)
 	}
-	e, ok := r.outer.(*express)
+	outer, ok := r.outer.(*Listener)
 	if !ok {
-		t.Fatal("no express lane")
+		t.Fatal("no listener")
 	}
-	e.each(func(l *lane) {
-		if len(l.heads) > maxHeads {
+	outer.each(func(d draining) {
+		if l, ok := d.(*lane); !ok || len(l.heads) > maxHeads {
 			t.Errorf("%d heads are remembered", len(l.heads))
 		}
 	})
@@ -372,7 +412,7 @@ func TestALaneRemembersFewHeads(t *testing.T) {
 
 // A panic is answered and the lane goes on; one that asks for it cuts the connection, and no other.
 func TestPanicsInALane(t *testing.T) {
-	r := newRoad(true)
+	r := newRoad(throughLane)
 	defer r.shutdown(t)
 	conn, other := r.inner.dial(), r.inner.dial()
 	panics := func(cause any) {
@@ -394,7 +434,7 @@ func TestPanicsInALane(t *testing.T) {
 // Closing ends connections that wait, answers requests that have begun, and waits for them.
 func TestClosingDrainsLanes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // so that nothing is late, however slow the machine
-		r := newRoad(true)
+		r := newRoad(throughLane)
 		idle, busy, half := r.inner.dial(), r.inner.dial(), r.inner.dial()
 		exchangeOn(t, idle, plainPost("a"), 200)
 		r.store.begun, r.store.release = make(chan struct{}), make(chan struct{})
@@ -433,7 +473,7 @@ func TestClosingDrainsLanes(t *testing.T) {
 
 // A request that does not end is cut off.
 func TestClosingLanesIsBounded(t *testing.T) {
-	r := newRoad(true, func(o *Options) { o.DrainTimeout = time.Millisecond })
+	r := newRoad(throughLane, func(o *Options) { o.DrainTimeout = time.Millisecond })
 	conn := r.inner.dial()
 	r.store.begun = make(chan struct{})
 	if _, err := io.WriteString(conn, plainPost("a")); err != nil {
@@ -444,40 +484,9 @@ func TestClosingLanesIsBounded(t *testing.T) {
 	ended(t, conn)
 }
 
-// A caller is given the time that the options say, and no more.
-func TestLanesLoseSlowCallers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRoad(true)
-		defer r.shutdown(t)
-		closes := func(conn net.Conn, least, most time.Duration) {
-			t.Helper()
-			began := time.Now()
-			_, _ = io.Copy(io.Discard, conn)
-			if took := time.Since(began); took < least || took > most {
-				t.Errorf("closed after %s, want %s to %s", took, least, most)
-			}
-		}
-		silent := r.inner.dial()
-		closes(silent, DefaultReadHeaderTimeout, DefaultReadHeaderTimeout)
-
-		idle := r.inner.dial()
-		for range 5 {
-			exchangeOn(t, idle, plainPost("a"), 200)
-			<-time.After(DefaultIdleTimeout / rearmAfter / 4) // by the bubble's clock
-		}
-		closes(idle, DefaultIdleTimeout*(rearmAfter-2)/rearmAfter, DefaultIdleTimeout)
-
-		half := r.inner.dial()
-		if _, err := io.WriteString(half, plainPost("a")[:100]); err != nil {
-			t.Fatal(err)
-		}
-		closes(half, straggle+DefaultReadHeaderTimeout, straggle+DefaultReadHeaderTimeout)
-	})
-}
-
 // A listener that fails is the server's to judge.
 func TestLanesTellOfAListenerThatFails(t *testing.T) {
-	r := newRoad(true)
+	r := newRoad(throughLane)
 	broken := errors.New("broken")
 	r.inner.errs <- broken
 	if err := <-r.done; !errors.Is(err, broken) {

@@ -5,9 +5,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"net"
 	"net/http"
-	"os"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -17,37 +17,38 @@ import (
 const (
 	// laneBuffer bounds a plain request, head and body: one event of usual size. It is what net/http sets aside for reading, too.
 	laneBuffer = 4 << 10
-	// straggle is how long the rest of a request may take before net/http waits for it, with bounds and an answer of its own.
-	straggle = time.Second
+	// firstBuffer is what a connection has until it sends more: most of those that send little never do.
+	firstBuffer = 512
 	// maxHeads bounds the heads that a lane remembers. Those of one caller differ in the Content-Length alone.
 	maxHeads = 32
 	// shortestMethod is what net/http waits for between requests: fewer bytes before the end are not worth an answer.
 	shortestMethod = 4
-	// rearmAfter is the part of a timeout, one in so many, that may pass before the connection's deadlines are set anew: to set
+	// exactness is the part of a timeout, one in so many, by which the deadlines for idling and for writing may come early: to set
 	// them for every request would cost more than exact ones are worth.
-	rearmAfter = 16
+	exactness = 16
 )
 
-var (
-	plainStart = []byte("POST " + eventsPath + " HTTP/1.1\r\n")
-	blankLine  = []byte("\r\n\r\n")
-)
+var plainStart = []byte("POST " + eventsPath + " HTTP/1.1\r\n")
 
 // lane serves the plain requests of one connection, one after the other. All of it belongs to the goroutine of run; others only set
 // deadlines on the connection and close it.
 type lane struct {
-	express *express
-	conn    net.Conn
-	ctx     context.Context // a lane has its own, so that lanes do not contend for one
-	leave   context.CancelFunc
-	buf     []byte
-	have    int // bytes of buf that were read and not served
-	least   int // bytes that are the start of a request
-	heads   map[string]*http.Request
-	body    plainBody
-	answer  plainAnswer
-	armed   time.Time // when the deadlines were last set
-	passed  bool      // the connection is no longer the lane's
+	listener *Listener
+	base     *connection
+	conn     net.Conn        // what speaks HTTP on it
+	ctx      context.Context // a lane has its own, so that lanes do not contend for one
+	cancel   context.CancelFunc
+	buf      []byte
+	have     int // bytes of buf that were read and not served
+	least    int // bytes that are the start of a request
+	heads    map[string]*http.Request
+	body     plainBody
+	answer   plainAnswer
+	began    time.Time // when the time of this request began to run; zero: with the bytes that are there
+	readBy   time.Time // the deadlines that are set
+	writeBy  time.Time
+	late     bool // the request did not arrive in time
+	passed   bool // the connection is no longer the lane's
 }
 
 // plainBody is the part of the buffer that the request's head announces.
@@ -55,51 +56,56 @@ type plainBody struct{ bytes.Reader }
 
 func (*plainBody) Close() error { return nil }
 
-func newLane(e *express, conn net.Conn) *lane {
-	l := &lane{express: e, conn: conn, buf: make([]byte, laneBuffer), least: 1, heads: map[string]*http.Request{}}
-	l.ctx, l.leave = context.WithCancel(e.ctx)
-	l.answer.header = http.Header{}
-	return l
+func newLane(l *Listener, base *connection, conn net.Conn) *lane {
+	n := &lane{listener: l, base: base, conn: conn, buf: make([]byte, firstBuffer), least: 1, began: time.Now()}
+	n.ctx, n.cancel = context.WithCancel(context.WithValue(l.ctx, connectionKey{}, base))
+	return n
 }
 
 // run serves until the connection ends, or passes it on.
 func (l *lane) run() {
-	defer l.end()
+	l.listener.enter(l)
+	defer l.finish()
+	l.readUntil(l.began.Add(l.listener.api.options.ReadHeaderTimeout)) // as net/http has it for the first request
 	for l.await() {
 		r, size := l.plain()
 		if r == nil {
-			l.express.leave(l) // from here on closing leaves the connection alone
-			l.passed = l.express.pass(l.conn, l.buf[:l.have])
+			l.passOn()
 			return
 		}
 		l.answer.begin()
-		l.express.api.ServeHTTP(&l.answer, r)
-		if _, err := l.conn.Write(l.answer.bytes(time.Now(), l.express.closing.Load())); err != nil {
+		l.listener.api.ServeHTTP(&l.answer, r)
+		now := time.Now()
+		if _, err := l.conn.Write(l.answer.bytes(now, l.listener.closing.Load() != nil)); err != nil {
 			return
 		}
-		l.have, l.least = copy(l.buf, l.buf[size:l.have]), shortestMethod
+		l.have, l.least, l.began = copy(l.buf, l.buf[size:l.have]), shortestMethod, time.Time{}
+		l.idleFrom(now)
 	}
 }
 
-// end closes the connection, if it was not passed on. A handler that panics has logged why and wants the connection cut.
-func (l *lane) end() {
+// finish closes the connection, if it was not passed on. A handler that panics has logged why and wants the connection cut.
+func (l *lane) finish() {
 	if cause := recover(); cause != nil && cause != http.ErrAbortHandler { //nolint:errorlint // a sentinel that is panicked with, never wrapped
-		l.express.api.log.Error("panic in a lane", "panic", cause, "stack", string(debug.Stack()))
+		l.listener.api.log.Error("panic in a lane", "panic", cause, "stack", string(debug.Stack()))
 	}
-	l.leave()
-	l.express.leave(l)
+	l.cancel()
+	l.listener.leave(l)
 	if !l.passed {
 		_ = l.conn.Close()
 	}
 }
 
+func (l *lane) wake()   { _ = l.conn.SetReadDeadline(longAgo) }
+func (l *lane) giveUp() {} // it knows by when its request must arrive
+func (l *lane) end()    { _ = l.base.Close() }
+
 // await returns when the buffer holds the start of a request, and reports false when the connection has ended or should.
 func (l *lane) await() bool {
-	l.rearm()
-	if l.express.closing.Load() {
+	// Closing sets a deadline after it has said so: the one that was set before this is either seen here or overruled.
+	if l.listener.closing.Load() != nil {
 		return false
 	}
-	// Closing sets a deadline after it has said so: what was set here before is either seen above or overruled.
 	for l.have < l.least {
 		n, err := l.conn.Read(l.buf[l.have:])
 		l.have += n
@@ -107,63 +113,140 @@ func (l *lane) await() bool {
 			return false
 		}
 	}
+	if l.least == shortestMethod { // not the first: the one before was a POST, after which net/http forgives line ends
+		extra := leadingLineEnds(l.buf[:shortestMethod])
+		l.have = copy(l.buf, l.buf[extra:l.have])
+	}
 	return true
 }
 
-// rearm bounds the wait for the next request and the writing of its answer. The first request may take as long as its head.
-func (l *lane) rearm() {
-	o := &l.express.api.options
-	now := time.Now()
-	if now.Sub(l.armed) <= min(o.IdleTimeout, o.WriteTimeout)/rearmAfter {
-		return
+func leadingLineEnds(b []byte) (n int) {
+	for n < len(b) && (b[n] == '\r' || b[n] == '\n') {
+		n++
 	}
-	wait, armed := o.IdleTimeout, now
-	if l.armed.IsZero() {
-		wait, armed = o.ReadHeaderTimeout, longAgo
+	return n
+}
+
+// idleFrom bounds the wait for the next request.
+func (l *lane) idleFrom(now time.Time) {
+	wait := l.listener.api.options.IdleTimeout
+	if l.readBy.Sub(now) < wait-wait/exactness || l.readBy.Sub(now) > wait {
+		l.readUntil(now.Add(wait))
 	}
-	_ = l.conn.SetReadDeadline(now.Add(wait)) // a connection that is gone says so when it is used
-	_ = l.conn.SetWriteDeadline(now.Add(o.WriteTimeout))
-	l.armed = armed
+}
+
+// answerFrom bounds the answer to a request whose head has come.
+func (l *lane) answerFrom(now time.Time) {
+	wait := l.listener.api.options.WriteTimeout
+	if l.writeBy.Sub(now) < wait-wait/exactness {
+		l.writeBy = now.Add(wait)
+		_ = l.conn.SetWriteDeadline(l.writeBy) // a connection that is gone says so when it is used
+	}
+}
+
+func (l *lane) readUntil(t time.Time) {
+	l.readBy = t
+	_ = l.conn.SetReadDeadline(t)
 }
 
 // plain returns the request that the buffer starts with, and its length. It is nil if the request is not plain, or does not come.
 func (l *lane) plain() (r *http.Request, size int) {
-	for {
+	for headSeen := false; ; {
 		b := l.buf[:l.have]
 		if n := min(len(b), len(plainStart)); !bytes.Equal(b[:n], plainStart[:n]) {
 			return nil, 0
 		}
-		if end := bytes.Index(b, blankLine); end >= 0 {
-			head := end + len(blankLine)
-			if r = l.request(b[:head]); r == nil || r.ContentLength > int64(len(l.buf)-head) {
+		within := l.listener.api.options.ReadHeaderTimeout
+		if head := headEnd(b); head > 0 {
+			if r = l.request(b[:head]); r == nil || r.ContentLength > int64(laneBuffer-head) {
 				return nil, 0
+			}
+			if !headSeen {
+				headSeen = true
+				l.answerFrom(time.Now())
 			}
 			if size = head + int(r.ContentLength); size <= len(b) {
 				l.body.Reset(b[head:size])
 				return r, size
 			}
+			within = l.listener.api.options.ReadTimeout
 		}
-		if !l.more() {
+		if !l.more(within) {
 			return nil, 0
 		}
 	}
 }
 
-// more reads on. Closing wakes it, as it wakes those that wait for a request, but a request that has begun may still come.
-func (l *lane) more() bool {
-	if l.have == len(l.buf) {
+// headEnd is where the head ends: after the first blank line, however it and the line before it are spelled. Zero: it does not yet.
+func headEnd(b []byte) int {
+	end := bytes.Index(b, []byte("\n\r\n")) + len("\n\r\n")
+	if end < len("\n\r\n") {
+		end = len(b)
+	}
+	if bare := bytes.Index(b[:end], []byte("\n\n")); bare >= 0 {
+		return bare + len("\n\n")
+	}
+	if !bytes.HasSuffix(b[:end], []byte("\n\r\n")) {
+		return 0
+	}
+	return end
+}
+
+// more reads on, until a time after the request began. Closing wakes it, as it wakes those that wait for a request, but a
+// request that has begun may still come for a little while.
+func (l *lane) more(within time.Duration) bool {
+	if l.have == laneBuffer {
 		return false
 	}
-	until := time.Now().Add(min(straggle, l.express.api.options.ReadTimeout))
-	l.armed = longAgo // this deadline is not the next request's
+	if l.have == len(l.buf) {
+		l.buf = append(make([]byte, 0, laneBuffer), l.buf...)[:laneBuffer]
+	}
+	if l.began.IsZero() {
+		l.began = time.Now()
+	}
+	until := l.began.Add(within)
 	for {
-		_ = l.conn.SetReadDeadline(until)
+		if !l.readBy.Equal(until) {
+			l.readUntil(until)
+		}
+		if closing := l.listener.closing.Load(); closing != nil && closing.Before(until) {
+			until = *closing
+			continue
+		}
 		n, err := l.conn.Read(l.buf[l.have:])
 		l.have += n
-		if n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) || !time.Now().Before(until) {
-			return n > 0 && err == nil
+		if n > 0 {
+			return err == nil
 		}
+		if !isTimeout(err) {
+			return false
+		}
+		if !time.Now().Before(until) {
+			l.late = true
+			return false
+		}
+		l.readBy = time.Time{} // closing has replaced it
 	}
+}
+
+// passOn gives the connection to net/http, with what was read. A head that did not arrive in time is no request, and nobody
+// answers it, unless what there is of it is malformed.
+func (l *lane) passOn() {
+	if l.late && !l.answerable() {
+		return
+	}
+	spent := time.Duration(0)
+	if !l.began.IsZero() {
+		spent = time.Since(l.began)
+	}
+	l.listener.leave(l) // from here on closing leaves the connection alone
+	l.passed = l.listener.pass(l.base, l.conn, l.buf[:l.have], spent)
+}
+
+// answerable reports whether net/http would answer what is there: a whole head, or one that is malformed.
+func (l *lane) answerable() bool {
+	_, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(l.buf[:l.have])))
+	return !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF)
 }
 
 // request returns what a head says, or nil if it is not that of a plain request.
@@ -179,6 +262,9 @@ func (l *lane) request(head []byte) *http.Request {
 	}
 	r = r.WithContext(l.ctx)
 	r.RemoteAddr, r.Body = l.conn.RemoteAddr().String(), &l.body
+	if l.heads == nil {
+		l.heads = map[string]*http.Request{}
+	}
 	if len(l.heads) == maxHeads {
 		clear(l.heads)
 	}

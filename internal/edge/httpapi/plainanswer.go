@@ -33,6 +33,9 @@ func (a *plainAnswer) Write(b []byte) (int, error) {
 }
 
 func (a *plainAnswer) begin() {
+	if a.header == nil {
+		a.header = http.Header{}
+	}
 	clear(a.header)
 	a.status, a.body = 0, a.body[:0]
 }

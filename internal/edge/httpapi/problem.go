@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -22,30 +23,34 @@ type kind struct {
 
 // kinds is the one place where codes become statuses. A code that is not here refuses one event: 422.
 var kinds = map[problem.Code]kind{
-	problem.Malformed:        {http.StatusBadRequest, "The request is malformed", 0},
-	problem.Unauthorized:     {http.StatusUnauthorized, "No API key, or not a valid one", 0},
-	problem.Forbidden:        {http.StatusForbidden, "The API key may not do this", 0},
-	problem.NotFound:         {http.StatusNotFound, "Not found", 0},
-	problem.Archived:         {http.StatusGone, "Archived", 0},
-	problem.MethodNotAllowed: {http.StatusMethodNotAllowed, "The method is not allowed here", 0},
-	problem.NotAcceptable:    {http.StatusNotAcceptable, "No acceptable representation", 0},
-	problem.Conflict:         {http.StatusConflict, "In conflict with what is there", 0},
-	problem.PeriodNotOver:    {http.StatusConflict, "The period is not over", 0},
-	problem.Exists:           {http.StatusConflict, "Already there", 0},
-	problem.Fixed:            {http.StatusConflict, "Fixed after the first event", 0},
-	problem.TenantClosed:     {http.StatusConflict, "The tenant is closed", 0},
-	problem.Moved:            {http.StatusServiceUnavailable, "The ledger was moved to another store", time.Minute},
-	problem.TooLarge:         {http.StatusRequestEntityTooLarge, "Too large", 0},
-	problem.UnsupportedMedia: {http.StatusUnsupportedMediaType, "Unsupported media type", 0},
-	problem.KeyReused:        {http.StatusUnprocessableEntity, "The Idempotency-Key belongs to another request", 0},
-	problem.KeyInUse:         {http.StatusConflict, "The Idempotency-Key is in use", time.Second},
-	problem.RateLimited:      {http.StatusTooManyRequests, "Too many requests", time.Second},
-	problem.QuotaExceeded:    {http.StatusTooManyRequests, "Quota exceeded", time.Second},
-	problem.Busy:             {http.StatusServiceUnavailable, "Busy", time.Second},
-	problem.Unavailable:      {http.StatusServiceUnavailable, "Unavailable", 5 * time.Second},
-	problem.Timeout:          {http.StatusServiceUnavailable, "Not done in time", time.Second},
-	problem.Internal:         {http.StatusInternalServerError, "Internal error", 0},
-	problem.Invalid:          {http.StatusUnprocessableEntity, "Invalid", 0},
+	problem.Malformed:           {http.StatusBadRequest, "The request is malformed", 0},
+	problem.Unauthorized:        {http.StatusUnauthorized, "No API key, or not a valid one", 0},
+	problem.Forbidden:           {http.StatusForbidden, "The API key may not do this", 0},
+	problem.NotFound:            {http.StatusNotFound, "Not found", 0},
+	problem.Archived:            {http.StatusGone, "Archived", 0},
+	problem.MethodNotAllowed:    {http.StatusMethodNotAllowed, "The method is not allowed here", 0},
+	problem.NotAcceptable:       {http.StatusNotAcceptable, "No acceptable representation", 0},
+	problem.Conflict:            {http.StatusConflict, "In conflict with what is there", 0},
+	problem.PeriodNotOver:       {http.StatusConflict, "The period is not over", 0},
+	problem.Exists:              {http.StatusConflict, "Already there", 0},
+	problem.Fixed:               {http.StatusConflict, "Fixed after the first event", 0},
+	problem.TenantClosed:        {http.StatusConflict, "The tenant is closed", 0},
+	problem.Moved:               {http.StatusServiceUnavailable, "The ledger was moved to another store", time.Minute},
+	problem.TooLarge:            {http.StatusRequestEntityTooLarge, "Too large", 0},
+	problem.HeaderTooLarge:      {http.StatusRequestHeaderFieldsTooLarge, "The header is too large", 0},
+	problem.ExpectationFailed:   {http.StatusExpectationFailed, "An expectation that is not met", 0},
+	problem.NotImplemented:      {http.StatusNotImplemented, "Not implemented", 0},
+	problem.VersionNotSupported: {http.StatusHTTPVersionNotSupported, "This version of HTTP is not spoken", 0},
+	problem.UnsupportedMedia:    {http.StatusUnsupportedMediaType, "Unsupported media type", 0},
+	problem.KeyReused:           {http.StatusUnprocessableEntity, "The Idempotency-Key belongs to another request", 0},
+	problem.KeyInUse:            {http.StatusConflict, "The Idempotency-Key is in use", time.Second},
+	problem.RateLimited:         {http.StatusTooManyRequests, "Too many requests", time.Second},
+	problem.QuotaExceeded:       {http.StatusTooManyRequests, "Quota exceeded", time.Second},
+	problem.Busy:                {http.StatusServiceUnavailable, "Busy", time.Second},
+	problem.Unavailable:         {http.StatusServiceUnavailable, "Unavailable", 5 * time.Second},
+	problem.Timeout:             {http.StatusServiceUnavailable, "Not done in time", time.Second},
+	problem.Internal:            {http.StatusInternalServerError, "Internal error", 0},
+	problem.Invalid:             {http.StatusUnprocessableEntity, "Invalid", 0},
 }
 
 func kindOf(code problem.Code) kind {
@@ -117,6 +122,18 @@ func (x *exchange) refuse(err error) {
 	b = append(b, '}', '\n')
 	h["Content-Type"] = problemType
 	x.write(k.status, b)
+}
+
+// refusal is a whole answer, the last of its connection, to what never became a request.
+func (s *Server) refusal(err error) []byte {
+	var a plainAnswer
+	a.begin()
+	x := &exchange{s: s, w: &a, r: &http.Request{URL: &url.URL{}}, began: time.Now()}
+	x.setRequestID()
+	x.refuse(err)
+	x.observe()
+	x.logLine()
+	return a.bytes(time.Now(), true)
 }
 
 // appendResets writes ,"resets_at":… of a quota.

@@ -204,6 +204,9 @@ func (x *exchange) enter(rt *route) error {
 	x.caller, err = x.s.options.Gate.Enter(x.r.Context(), &r)
 	x.allowPage()
 	x.tellStanding()
+	if err == nil {
+		x.showedKey()
+	}
 	return err
 }
 

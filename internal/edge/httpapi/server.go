@@ -8,6 +8,7 @@ package httpapi
 import (
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"encoding/hex"
 	"log/slog"
 	"net/http"
@@ -34,6 +35,7 @@ const (
 	DefaultWriteTimeout      = 60 * time.Second
 	DefaultIdleTimeout       = 2 * time.Minute
 	DefaultDrainTimeout      = 30 * time.Second
+	DefaultDrainReceive      = time.Second
 	DefaultMaxHeaderBytes    = 32 << 10
 )
 
@@ -62,7 +64,7 @@ type Options struct {
 	// Default 256 MiB. The smallest budget that makes sense is one body of 16 MiB, and its compressed form.
 	BodyBudget int64
 
-	// Bounds of a connection, for HTTPServer and Express. Zero takes the default: 10 s for the header, 30 s for header and body,
+	// Bounds of a connection, for HTTPServer and Listen. Zero takes the default: 10 s for the header, 30 s for header and body,
 	// 60 s to answer, 2 min between requests, 32 KiB of header.
 	ReadHeaderTimeout time.Duration
 	ReadTimeout       time.Duration
@@ -70,8 +72,20 @@ type Options struct {
 	IdleTimeout       time.Duration
 	MaxHeaderBytes    int
 
+	// MaxConnections bounds the connections of a Listener, MaxConnectionsPerAddress those of one address, or of one IPv6 network of
+	// 64 bits. Default: no bound.
+	MaxConnections           int
+	MaxConnectionsPerAddress int
+
+	// NoExpress makes a Listener hand all connections to net/http. Default: small, plain requests for events do not pass through it.
+	NoExpress bool
+	// TLS makes a Listener speak it. Default: plain HTTP.
+	TLS *tls.Config
+
 	// DrainTimeout bounds how long requests in an express lane may still take once its listener closes. Default 30 s.
 	DrainTimeout time.Duration
+	// DrainReceive bounds how long a request that has begun may still take to arrive once the listener closes. Default 1 s.
+	DrainReceive time.Duration
 }
 
 // Server answers the HTTP API.
@@ -83,6 +97,8 @@ type Server struct {
 	idPrefix string
 	requests atomic.Uint64
 	draining atomic.Bool
+
+	connections connectionCounts
 }
 
 // New makes a Server.
@@ -96,6 +112,7 @@ func New(o Options) *Server {
 	setDefault(&o.WriteTimeout, DefaultWriteTimeout)
 	setDefault(&o.IdleTimeout, DefaultIdleTimeout)
 	setDefault(&o.DrainTimeout, DefaultDrainTimeout)
+	setDefault(&o.DrainReceive, DefaultDrainReceive)
 	setDefault(&o.MaxHeaderBytes, DefaultMaxHeaderBytes)
 	s := &Server{options: o, log: o.Logger, table: resources(), idPrefix: requestIDPrefix()}
 	s.budget.free.Store(o.BodyBudget)
@@ -115,17 +132,22 @@ func requestIDPrefix() string {
 	return "req_" + hex.EncodeToString(random[:]) + "_"
 }
 
-// HTTPServer makes the net/http server around s. The caller listens and shuts down.
+// HTTPServer makes the net/http server around s. It serves what Listen returns. The caller listens and shuts down.
 func (s *Server) HTTPServer(addr string) *http.Server {
 	return &http.Server{
 		Addr:              addr,
-		Handler:           s,
+		Handler:           http.HandlerFunc(s.handle),
+		ConnContext:       withConnection,
+		ConnState:         connState,
 		ReadHeaderTimeout: s.options.ReadHeaderTimeout,
 		ReadTimeout:       s.options.ReadTimeout,
 		WriteTimeout:      s.options.WriteTimeout,
 		IdleTimeout:       s.options.IdleTimeout,
 		MaxHeaderBytes:    s.options.MaxHeaderBytes,
-		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+		// What the library would answer to OPTIONS * has no request id.
+		DisableGeneralOptionsHandler: true,
+
+		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 }
 

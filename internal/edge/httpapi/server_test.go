@@ -175,7 +175,7 @@ func TestHTTPServerIsBounded(t *testing.T) {
 	w := newWorld(t)
 	s := w.api.HTTPServer("127.0.0.1:0")
 	if s.ReadHeaderTimeout != DefaultReadHeaderTimeout || s.ReadTimeout != DefaultReadTimeout || s.WriteTimeout != DefaultWriteTimeout ||
-		s.IdleTimeout != DefaultIdleTimeout || s.MaxHeaderBytes != DefaultMaxHeaderBytes || s.Handler != http.Handler(w.api) {
+		s.IdleTimeout != DefaultIdleTimeout || s.MaxHeaderBytes != DefaultMaxHeaderBytes || !s.DisableGeneralOptionsHandler {
 		t.Errorf("got %+v", s)
 	}
 	own := newWorld(t, func(o *Options) { o.WriteTimeout = time.Hour }).api.HTTPServer("")

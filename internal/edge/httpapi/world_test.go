@@ -157,8 +157,9 @@ func newWorldOn(t *testing.T, open opener, limits gate.Options, change ...func(*
 		c(&o)
 	}
 	w.api = New(o)
-	w.server = httptest.NewUnstartedServer(w.api)
-	w.server.Listener = w.api.Express(w.server.Listener)
+	w.server = httptest.NewUnstartedServer(nil)
+	w.server.Config = w.api.HTTPServer("")
+	w.server.Listener = w.api.Listen(w.server.Listener)
 	w.server.Start()
 	t.Cleanup(w.server.Close)
 	if transport, ok := w.server.Client().Transport.(*http.Transport); ok {

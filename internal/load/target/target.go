@@ -33,9 +33,10 @@ type Server struct {
 	URL string
 	Key string // the operator's
 
-	store store.Store
-	http  *http.Server
-	done  chan error // what serving ended with
+	store    store.Store
+	http     *http.Server
+	listener *httpapi.Listener
+	done     chan error // what serving ended with
 }
 
 // Start opens a store in the folder, which should be empty, and serves it.
@@ -73,8 +74,8 @@ func serve(ctx context.Context, served store.Store, metrics http.Handler) (*Serv
 		return nil, fmt.Errorf("listen: %w", err)
 	}
 	api := httpapi.New(httpapi.Options{Store: served, Gate: gate.New(served, gate.Options{}), Registry: r, Billing: billing.New(joined), Plans: plans.New(joined), Windows: windows.New(served), Requests: requests, Metrics: metrics})
-	s := &Server{URL: "http://" + listener.Addr().String(), Key: key, store: served, http: api.HTTPServer(""), done: make(chan error, 1)}
-	go func() { s.done <- s.http.Serve(api.Express(listener)) }()
+	s := &Server{URL: "http://" + listener.Addr().String(), Key: key, store: served, http: api.HTTPServer(""), listener: api.Listen(listener), done: make(chan error, 1)}
+	go func() { s.done <- s.http.Serve(s.listener) }()
 	return s, nil
 }
 
@@ -89,6 +90,7 @@ func (s *Server) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)
 	defer cancel()
 	err := s.http.Shutdown(ctx)
+	s.listener.Wait()
 	if served := <-s.done; !errors.Is(served, http.ErrServerClosed) {
 		err = errors.Join(err, served)
 	}
