@@ -222,3 +222,30 @@ func TestADrainWaitsForNoRestOfARequest(t *testing.T) {
 		})
 	}
 }
+
+// A request is answered when its last byte is there, however its lines end: nobody waits for more.
+func TestWholeRequestsAreAnsweredAtOnce(t *testing.T) {
+	head, body, _ := strings.Cut(plainPost("a"), "\r\n\r\n")
+	for _, way := range []int{throughLane, throughLibrary} {
+		for name, request := range map[string]string{
+			"plain":               head + "\r\n\r\n" + body,
+			"last line ends bare": head + "\n\r\n" + body,
+			"blank line is bare":  head + "\r\n\n" + body,
+			"both bare":           head + "\n\n" + body,
+			"extra line end":      "\r\n" + head + "\r\n\r\n" + body,
+			"extra line ends":     "\r\n\r\n" + head + "\r\n\r\n" + body,
+		} {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRoad(way)
+				defer r.shutdown(t)
+				conn := r.inner.dial()
+				exchangeOn(t, conn, plainPost("first"), 200)
+				began := time.Now()
+				exchangeOn(t, conn, request, 200)
+				if took := time.Since(began); took != 0 {
+					t.Errorf("%s, road %d: answered after %s", name, way, took)
+				}
+			})
+		}
+	}
+}
