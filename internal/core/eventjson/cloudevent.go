@@ -126,15 +126,20 @@ func (d *decoder) attribute(ev *usage.Event, env *envelope, a attribute, name st
 
 // extension passes over an attribute that means nothing here.
 func (d *decoder) extension(ev *usage.Event, name string) bool {
-	switch c := d.peek(); {
+	checkExtension(ev, name)
+	if c := d.peek(); c == '{' || c == '[' {
+		invalid(ev, brief(name), "an extension attribute must be a string, a number or a boolean")
+	}
+	return d.skip()
+}
+
+func checkExtension(ev *usage.Event, name string) {
+	switch {
 	case fieldOf(name) != fieldUnknown:
 		invalid(ev, name, "not a CloudEvents attribute; state it in data, or send a plain usage event")
 	case !extensionName(name):
 		invalid(ev, brief(name), "unknown attribute: the name of an extension has only lower-case letters and digits")
-	case c == '{' || c == '[':
-		invalid(ev, brief(name), "an extension attribute must be a string, a number or a boolean")
 	}
-	return d.skip()
 }
 
 func extensionName(name string) bool {

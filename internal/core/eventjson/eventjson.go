@@ -1,4 +1,5 @@
-// Package eventjson decodes usage events from JSON: one event, an array, {"events":[…]}, lines, and CloudEvents 1.0.
+// Package eventjson decodes usage events from JSON: one event, an array, {"events":[…]}, lines, and CloudEvents 1.0, with their
+// attributes in the JSON or beside it.
 //
 // It is strict where leniency would bill something else than was meant: duplicate names, bad UTF-8, lone surrogates, trailing
 // bytes and too deep nesting refuse the whole body; a wrong or unknown field refuses that event alone. It is pure: bytes in,
@@ -205,14 +206,7 @@ func (d *decoder) element() bool {
 		return false
 	}
 	d.index = n
-	if n < cap(d.events) {
-		d.events = d.events[:n+1]
-		d.events[n] = usage.Event{}
-	} else {
-		d.events = append(d.events, usage.Event{})
-	}
-	ev := &d.events[n]
-	ev.Quantity = amount.One
+	ev := d.next()
 	if d.peek() != '{' {
 		return d.wrongType(ev, "event", "an object")
 	}
@@ -220,4 +214,17 @@ func (d *decoder) element() bool {
 		return d.cloudEvent(ev)
 	}
 	return d.event(ev)
+}
+
+// next is a new event.
+func (d *decoder) next() *usage.Event {
+	n := len(d.events)
+	if n < cap(d.events) {
+		d.events = d.events[:n+1]
+		d.events[n] = usage.Event{}
+	} else {
+		d.events = append(d.events, usage.Event{})
+	}
+	d.events[n].Quantity = amount.One
+	return &d.events[n]
 }

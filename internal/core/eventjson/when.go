@@ -32,9 +32,13 @@ func (d *decoder) timeField(ev *usage.Event) bool {
 // timeString reads RFC 3339.
 func (d *decoder) timeString(ev *usage.Event) bool {
 	text, ok := d.text()
-	if !ok {
-		return false
+	if ok {
+		setTime(ev, text)
 	}
+	return ok
+}
+
+func setTime(ev *usage.Event, text string) {
 	at, ok := parseTime(text)
 	switch {
 	case !ok:
@@ -45,7 +49,6 @@ func (d *decoder) timeString(ev *usage.Event) bool {
 		ev.Time = at
 		ev.Given |= usage.GivenTime
 	}
-	return true
 }
 
 // setMillis takes a number whose value is whole, however it is written.

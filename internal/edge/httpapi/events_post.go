@@ -71,11 +71,17 @@ func acceptEvents(x *exchange) error {
 	return err
 }
 
+// decode reads events from a body.
+type decode = func([]byte, []usage.Event) (eventjson.Batch, error)
+
 // decoder chooses how to read the body.
-func (x *exchange) decoder() (func([]byte, []usage.Event) (eventjson.Batch, error), error) {
+func (x *exchange) decoder() (decode, error) {
 	media, err := x.mediaType()
 	if err != nil {
 		return nil, err
+	}
+	if name := x.binaryMode(); name != "" {
+		return x.binaryDecoder(name, media)
 	}
 	switch media {
 	case "application/json":

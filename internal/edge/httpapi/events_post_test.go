@@ -198,3 +198,52 @@ func TestEventsOfUnknownFate(t *testing.T) {
 		}
 	}
 }
+
+// A CloudEvent is the same event in both content modes: what one mode recorded, the other is answered as a duplicate of.
+func TestCloudEventsInBinaryMode(t *testing.T) {
+	w := newWorld(t)
+	w.meter(`{"slug":"tokens","aggregation":"sum","event_type":"llm","value_property":"tokens"}`)
+	structured := call{method: "POST", path: "/v1/events", key: "ingest",
+		body: `{"specversion":"1.0","id":"7","source":"/gateway","type":"llm","subject":"cus 42","time":"2026-11-15T02:10:00Z","data":{"tokens":812}}`}.
+		with("Content-Type", "application/cloudevents+json")
+	binary := call{method: "POST", path: "/v1/events", key: "ingest", body: `{"tokens":812}`}.with("Content-Type", "application/json").
+		with("Ce-Specversion", "1.0").with("ce-id", "7").with("CE-Source", "/gateway").with("ce-type", "llm").with("ce-subject", "cus%2042").with("ce-time", "2026-11-15T02:10:00Z")
+	first := w.do(binary).status(t, 200)
+	if first.text("status") != "accepted" || first.text("id") != "/gateway 7" {
+		t.Errorf("got %s", first.body)
+	}
+	for _, again := range []call{structured, binary, binary.with("Content-Type", "application/vnd.acme+json")} {
+		if a := w.do(again).status(t, 200); a.text("status") != "duplicate" {
+			t.Errorf("got %s", a.body)
+		}
+	}
+	other := binary
+	other.body = `{"tokens":813}`
+	w.do(other).refused(t, 409, "conflict")
+	for name, tc := range map[string]struct {
+		call   call
+		status int
+		code   string
+		word   string
+	}{
+		"structured body":    {structured.with("ce-id", "8"), 400, "malformed", "ce-id"},
+		"batch body":         {structured.with("Content-Type", "application/cloudevents-batch+json").with("ce-type", "x"), 400, "malformed", "binary mode"},
+		"lines":              {binary.with("Content-Type", "application/x-ndjson"), 400, "malformed", "application/x-ndjson"},
+		"text":               {binary.with("Content-Type", "text/plain"), 422, "invalid", "datacontenttype"},
+		"another version":    {binary.with("ce-specversion", "0.3"), 422, "invalid", "specversion"},
+		"quantity":           {binary.with("ce-quantity", "5"), 422, "invalid", "quantity"},
+		"bad escape":         {binary.with("ce-subject", "%zz"), 422, "invalid", "subject"},
+		"no subject":         {binary.with("ce-subject", ""), 422, "invalid", "subject"},
+		"content type twice": {binary.with("ce-datacontenttype", "application/json"), 422, "invalid", "Content-Type"},
+	} {
+		if a := w.do(tc.call).refused(t, tc.status, tc.code); !strings.Contains(a.text("detail"), tc.word) {
+			t.Errorf("%s: %s", name, a.body)
+		}
+	}
+	events := binary
+	events.body = `[{"id":"x","meter":"tokens","customer":"c"}]`
+	w.do(events).refused(t, 422, "invalid")
+	if got := w.get("/v1/events").items(t); len(got) != 1 {
+		t.Errorf("%d events are kept", len(got))
+	}
+}
