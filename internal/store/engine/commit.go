@@ -146,9 +146,17 @@ func (e *Engine) canDecide(g *group, bound int) error {
 		return e.refuseSpace(err, bound)
 	}
 	if e.index.Waiting() > e.options.IndexBacklog || len(e.cells.dirty) > 2*e.cells.maxDirty() {
-		return problem.New(problem.Busy, "the indexes on disk are behind: try again, and look at the disk if this goes on").Retry(time.Second)
+		return e.errBehind()
 	}
 	return nil
+}
+
+// errBehind names what keeps the indexes from their disk, if that is known.
+func (e *Engine) errBehind() error {
+	if err := e.index.Stats().FlushError; err != nil {
+		return problem.Wrap(problem.Busy, err, "the indexes on disk are behind: %s, and try again", journal.Remedy(err)).Retry(time.Second)
+	}
+	return problem.New(problem.Busy, "the indexes on disk are behind: try again, and look at the disk if this goes on").Retry(time.Second)
 }
 
 // refuseSpace tells why nothing can be decided. A batch that would fit alone is only early. A journal that will take nothing
@@ -162,7 +170,7 @@ func (e *Engine) refuseSpace(err error, bound int) error {
 	case errors.Is(err, journal.ErrClosed):
 		return errClosed()
 	case errors.Is(err, journal.ErrNoSpace):
-		return problem.Wrap(problem.Unavailable, err, "no space for the journal: nothing was recorded; free space on the data disk and try again").Retry(5 * time.Second)
+		return problem.Wrap(problem.Unavailable, err, "the journal cannot grow: nothing was recorded; %s, and try again", journal.Remedy(err)).Retry(5 * time.Second)
 	}
 	e.fail(err)
 	return e.errFailed()

@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"runtime"
 	"strings"
 	"syscall"
@@ -85,6 +86,52 @@ func (e *Engine) mustHead(t *testing.T, id string) uint64 {
 		t.Fatal(err)
 	}
 	return b.published.Load().head.Seq
+}
+
+// Given files that cannot be made, for whatever reason, then a refusal names that reason: a caller who is asked to free space while
+// descriptors have run out looks in the wrong place.
+func TestRefusalsNameTheirCause(t *testing.T) {
+	words := map[error]string{
+		syscall.ENOSPC: "free space", syscall.EDQUOT: "free space", syscall.EMFILE: "limit of open files", syscall.ENFILE: "limit of open files",
+		syscall.EROFS: "read-only", syscall.EACCES: "permissions", syscall.EPERM: "permissions", syscall.EIO: "the disk fails", syscall.EINVAL: "look at the data disk",
+	}
+	for cause, word := range words {
+		for _, under := range []string{"data/journal", "data/keys"} {
+			if under == "data/keys" && cause != syscall.EMFILE { // one is enough of those that are tried again at leisure
+				continue
+			}
+			unhung(t, fmt.Sprint(under, " ", cause), func() error {
+				broken := &errorfs.Toggle{Injector: errorfs.InjectorFunc(func(op errorfs.Op) error {
+					if op.Kind == errorfs.OpCreate && strings.HasPrefix(op.Path, under) {
+						return &fs.PathError{Op: "open", Path: op.Path, Err: cause}
+					}
+					return nil
+				})}
+				o := tiny(errorfs.Wrap(vfs.NewMem(), broken), storetest.NewClock().Now)
+				e := mustOpen(t, o)
+				if err := storetest.Create(e, "acme", lows()...); err != nil {
+					return err
+				}
+				broken.On()
+				var err error
+				for n := 0; !errors.Is(err, cause); n++ { // before that the indexes may be behind by themselves
+					runtime.Gosched()
+					err = record(e, "acme", storetest.Fact(fmt.Sprint("f", n), "low", "c", storetest.Ago(0), "1")).err
+				}
+				var p *problem.Error
+				if !errors.As(err, &p) || !strings.Contains(p.Detail, word) || !errors.Is(err, cause) || p.RetryAfter == 0 {
+					t.Errorf("%s, %v: refused with %v, want a word of %q", under, cause, err, word)
+				}
+				for other := range words {
+					if words[other] != word && strings.Contains(p.Detail, words[other]) {
+						t.Errorf("%s, %v: names another cause: %s", under, cause, p.Detail)
+					}
+				}
+				broken.Off()
+				return e.Close()
+			})
+		}
+	}
 }
 
 // Given a disk that stays full, then closing does not wait for it, says that the derived files are behind, and the next start

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/tallystick/tallystick/internal/store/engine/journal"
 )
 
 // ErrGaveUp is wrapped when a checkpoint could not be written and nobody waits for the disk to recover.
@@ -131,7 +133,7 @@ type ended struct {
 }
 
 func (e *ended) Error() string {
-	return "state database: " + e.what + ": nothing acknowledged is lost; free space or replace the disk, and restart"
+	return "state database: " + e.what + ": nothing acknowledged is lost; " + journal.Remedy(e.cause) + ", and restart"
 }
 
 func (e *ended) Unwrap() error { return e.cause }
