@@ -3,7 +3,6 @@ package engine
 import (
 	"errors"
 	"math"
-	"time"
 
 	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/problem"
@@ -12,8 +11,8 @@ import (
 	"github.com/tallystick/tallystick/internal/store/engine/slice"
 )
 
-// Slice implements store.View. Rows of records before what is covered are in the slices, or in holes of them; holes and everything
-// after are read from the journal. The slices may already know rows that the view does not: their numbers tell.
+// Slice implements store.View. Rows of records before what is covered are in the slices, or in holes of them; holes, files that
+// cannot be read, and everything after are read from the journal. The slices may already know rows that the view does not: their numbers tell.
 func (v *view) Slice(q store.SliceQuery, fn func(*store.Slice) error) error {
 	m := v.config.catalog.Number(q.Meter)
 	if m == nil {
@@ -34,21 +33,34 @@ func (v *view) Slice(q store.SliceQuery, fn func(*store.Slice) error) error {
 	if q.UpTo != 0 {
 		upTo = min(upTo, q.UpTo)
 	}
-	err := n.Read(slice.Query{Tenant: v.b.id, Meter: m.Slug, Customer: q.Customer, From: q.From, To: q.To, UpTo: upTo, Wants: q.Wants}, fn)
+	missed, err := n.Read(slice.Query{Tenant: v.b.id, Meter: m.Slug, Customer: q.Customer, From: q.From, To: q.To, UpTo: upTo, Wants: q.Wants}, fn)
 	if err != nil {
-		return s.explain(err)
+		return err
 	}
-	for _, h := range n.Holes {
-		part := q
-		part.From, part.To = max(q.From, h.Month.Start()), min(q.To, h.Month.End())
-		if part.From >= part.To {
-			continue
-		}
-		if err := v.scanSpan(part, h.Span, written, fn); err != nil {
+	for i := range missed {
+		s.set.Report(missed[i].Err)
+		s.nudge()
+		if err := v.scanHole(q, &missed[i], written, fn); err != nil {
 			return err
 		}
 	}
-	return v.scanSpan(q, slice.Span{From: n.Covered, To: endOfTime}, written, fn)
+	for _, h := range n.Holes {
+		if err := v.scanHole(q, &slice.Missed{Hole: h}, written, fn); err != nil {
+			return err
+		}
+	}
+	return v.scanSpan(q, slice.Span{From: n.Covered, To: endOfTime}, written, func(*ledger.Row) bool { return true }, fn)
+}
+
+// scanHole reads from the journal what the files do not have of a month.
+func (v *view) scanHole(q store.SliceQuery, m *slice.Missed, written uint64, fn func(*store.Slice) error) error {
+	q.From, q.To = max(q.From, m.Month.Start()), min(q.To, m.Month.End())
+	if q.From >= q.To {
+		return nil
+	}
+	return v.scanSpan(q, m.Span, written, func(r *ledger.Row) bool {
+		return r.Event == nil || m.Has(r.Event.Customer, r.Event.Time, r.Seq)
+	}, fn)
 }
 
 var endOfTime = journal.Position{Segment: math.MaxUint32, Offset: math.MaxUint32}
@@ -62,8 +74,9 @@ func (v *view) written() uint64 {
 	return v.tx.section.first - 1
 }
 
-// scanSpan reads rows of a span of the journal. A span that never ends includes what a transaction has not written yet.
-func (v *view) scanSpan(q store.SliceQuery, span slice.Span, written uint64, fn func(*store.Slice) error) error {
+// scanSpan reads those rows of a span of the journal that wanted names. A span that never ends includes what a transaction has not
+// written yet.
+func (v *view) scanSpan(q store.SliceQuery, span slice.Span, written uint64, wanted func(*ledger.Row) bool, fn func(*store.Slice) error) error {
 	after, err := v.before(span.From, written)
 	if err != nil {
 		return err
@@ -82,7 +95,7 @@ func (v *view) scanSpan(q store.SliceQuery, span slice.Span, written uint64, fn 
 	for end := false; !end && after < last; {
 		var failed error
 		after, end, err = v.Rows(after, hint, func(r *ledger.Row) bool {
-			if r.Seq <= last {
+			if r.Seq <= last && wanted(r) {
 				failed = g.Add(r)
 			}
 			return failed == nil && r.Seq < last
@@ -109,15 +122,4 @@ func (v *view) before(p journal.Position, written uint64) (uint64, error) {
 		}
 	}
 	return lo, nil
-}
-
-// explain turns damage of a slice into an answer, after it was noted: asked again, the journal tells.
-func (s *slicer) explain(err error) error {
-	var d *slice.Damage
-	if !errors.As(err, &d) {
-		return err
-	}
-	s.set.Report(err)
-	s.nudge()
-	return problem.Wrap(problem.Unavailable, err, "a file of sorted usage is damaged: try again; the journal has what it held").Retry(time.Second)
 }

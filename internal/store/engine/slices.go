@@ -55,7 +55,11 @@ func (e *Engine) openSlices() error {
 	if o.NoSlices {
 		return nil
 	}
-	set, err := slice.Open(slice.Options{FS: o.FS, Dir: o.FS.PathJoin(o.Dir, slicesDir), StoreID: e.id})
+	dir := o.FS.PathJoin(o.Dir, slicesDir)
+	if err := makeDir(o.FS, dir); err != nil {
+		return fmt.Errorf("make directory of slices: %w", err)
+	}
+	set, err := slice.Open(slice.Options{FS: o.FS, Dir: dir, StoreID: e.id})
 	if err != nil {
 		return err
 	}
@@ -146,7 +150,6 @@ func (s *slicer) answer(waiting []chan error, err error) {
 
 // note remembers why things do not go on.
 func (s *slicer) note(err error) {
-	s.set.Report(err)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.trouble = err
@@ -218,6 +221,11 @@ func (s *slicer) merge(all bool) (bool, error) {
 	})
 	if inner != nil {
 		return false, inner
+	}
+	var damage *slice.Damage
+	if errors.As(err, &damage) {
+		s.set.Report(err)
+		return true, nil // there is a hole to fill now
 	}
 	return did, err
 }

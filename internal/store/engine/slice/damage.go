@@ -17,7 +17,8 @@ type Damage struct {
 }
 
 func (d *Damage) Error() string {
-	return fmt.Sprintf("slice damaged: %s at offset %d: %s: it is made again from the journal", d.File, d.Offset, d.Reason)
+	return fmt.Sprintf("slice damaged: %s at offset %d: %s: it is set aside in %q beside it and made again from the journal; nothing is lost",
+		d.File, d.Offset, d.Reason, asideDir)
 }
 
 // lost turns the absence of a file that must be there into damage.

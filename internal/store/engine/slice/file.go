@@ -20,7 +20,7 @@ type file struct {
 
 // glance looks whether a file is there and its end, which leads to everything else, is whole.
 func (f *file) glance() error {
-	c, err := openChecked(f.set.fs, f.path, &f.fileMeta)
+	c, err := openChecked(f.set.fs, f.path, &f.fileMeta, f.set.shape.blockBytes)
 	if err != nil {
 		return err
 	}
@@ -52,7 +52,7 @@ func (b bounds[T]) holds(v T) bool { return b.min <= v && v <= b.max }
 func (b bounds[T]) all(v T) bool   { return b.min == v && v == b.max }
 
 func openHandle(f *file) (*handle, error) {
-	c, err := openChecked(f.set.fs, f.path, &f.fileMeta)
+	c, err := openChecked(f.set.fs, f.path, &f.fileMeta, f.set.shape.blockBytes)
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +65,7 @@ func openHandle(f *file) (*handle, error) {
 
 func (h *handle) readFooter() (err error) {
 	f := h.file
-	h.parquet, err = parquet.OpenFile(h.checked, f.Bytes, parquet.SkipPageIndex(true), parquet.SkipBloomFilters(true), parquet.ReadBufferSize(readBuffer))
+	h.parquet, err = parquet.OpenFile(h.checked, f.Bytes, parquet.SkipPageIndex(true), parquet.SkipBloomFilters(true), parquet.ReadBufferSize(f.set.shape.readBuffer))
 	if err != nil {
 		return fmt.Errorf("open slice %s: %w", f.path, err)
 	}
@@ -97,9 +97,6 @@ func (h *handle) readFooter() (err error) {
 	}
 	return nil
 }
-
-// readBuffer is what a column reads at a time: two or three pages of numbers.
-const readBuffer = 64 << 10
 
 func chunkBounds(c parquet.ColumnChunk) (lo, hi parquet.Value, ok bool) {
 	fc, ok := c.(*parquet.FileColumnChunk)

@@ -2,6 +2,7 @@ package slice
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -18,8 +19,8 @@ import (
 	"github.com/tallystick/tallystick/internal/store/engine/journal"
 )
 
-// tinyShape makes files of a few rows have many pages and row groups, and dictionaries that give up.
-var tinyShape = shape{pageRows: 4, groupRows: 12, dictionaryBytes: 48}
+// tinyShape makes files of a few rows have many pages, row groups and blocks, and dictionaries that give up.
+var tinyShape = shape{pageRows: 4, groupRows: 12, dictionaryBytes: 48, blockBytes: 256, readBuffer: 64}
 
 // tb is what testing.T and rapid.T share.
 type tb interface {
@@ -143,11 +144,38 @@ func sortLines(lines []line) []line {
 
 // read asks the slices.
 func read(n *Snapshot, q Query) (out []line, err error) {
-	err = n.Read(q, func(s *store.Slice) error {
+	missed, err := n.Read(q, func(s *store.Slice) error {
 		out = append(out, linesOf(s, q.Wants)...)
 		return nil
 	})
+	for i := range missed {
+		err = errors.Join(err, missed[i].Err)
+	}
 	return sortLines(out), err
+}
+
+// readAround asks the slices, and the facts for what the slices missed. It also returns how many rows of the files that could not be read
+// had been handed on before.
+func (w *world) readAround(t tb, n *Snapshot, q Query) (out []line, before int, missed []Missed) {
+	t.Helper()
+	missed, err := n.Read(q, func(s *store.Slice) error {
+		out = append(out, linesOf(s, q.Wants)...)
+		return nil
+	})
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	for i := range missed {
+		m := &missed[i]
+		for _, l := range w.scan(t, q, func(record int, month calendar.Month) bool { return month == m.Month && m.Holds(position(record)) }) {
+			if m.Has(l.customer, l.time, l.seq) {
+				out = append(out, l)
+			} else {
+				before++
+			}
+		}
+	}
+	return sortLines(out), before, missed
 }
 
 // scan answers a query from the facts of some records, by the port's own gatherer.

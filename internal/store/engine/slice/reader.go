@@ -86,7 +86,8 @@ func (r *reader) group(h *handle, g *group) error {
 	}
 	for lo < hi {
 		// Whole pages, so that none is read twice.
-		end := min(hi, (lo/defaultShape.pageRows+1)*defaultShape.pageRows)
+		page := h.file.set.shape.pageRows
+		end := min(hi, (lo/page+1)*page)
 		if err := r.page(h, g, lo, end); err != nil {
 			return err
 		}

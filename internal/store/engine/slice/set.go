@@ -34,10 +34,12 @@ type Set struct {
 	// editMu is held while the manifest is replaced, and guards it.
 	editMu   sync.Mutex
 	manifest manifest
+	stale    bool // the one on disk is older: it could not be replaced when a file was lost
 
 	mu      sync.Mutex // guards what follows
 	current *Snapshot
-	damage  []error
+	damaged int64   // files found so since Open
+	damage  []error // likewise, that TakeDamage has not returned yet
 	merges  int64
 	closed  bool
 }
@@ -47,7 +49,8 @@ const suffix = ".parquet"
 func fileName(number uint64) string { return fmt.Sprintf("%012d%s", number, suffix) }
 
 // Open opens the slices of a directory. Files that are missing or do not fit become holes; a manifest that cannot be read takes
-// all of them with it. Either is in Damage. Errors: *VersionError, or a failure of the file system.
+// all of them with it. What is damaged is set aside, and TakeDamage returns it. Errors: *VersionError, or a failure of the file
+// system.
 func Open(o Options) (*Set, error) {
 	if err := o.FS.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make directory of slices: %w", err)
@@ -62,12 +65,14 @@ func Open(o Options) (*Set, error) {
 	case isMissing(err):
 		m = manifest{}
 	case errors.As(err, &damage):
-		s.damage = append(s.damage, err)
+		s.note(err)
+		s.setAside(manifestName)
 		m = manifest{}
 	case err != nil:
 		return nil, err
 	case m.StoreID != o.StoreID:
-		s.damage = append(s.damage, &Damage{File: o.FS.PathJoin(o.Dir, manifestName), Reason: "belongs to another store"})
+		s.note(&Damage{File: o.FS.PathJoin(o.Dir, manifestName), Reason: "belongs to another store"})
+		s.setAside(manifestName)
 		m = manifest{}
 	}
 	m.StoreID = o.StoreID
@@ -78,10 +83,9 @@ func Open(o Options) (*Set, error) {
 	s.current = s.snapshot(nil)
 	for _, f := range s.current.files {
 		if err := f.glance(); err != nil {
-			s.lose(&s.manifest, f, err)
+			s.lose(f, err)
 		}
 	}
-	s.replace(s.snapshot(s.current))
 	return s, nil
 }
 
@@ -91,7 +95,7 @@ func (s *Set) removeStrangers() error {
 	if err != nil {
 		return fmt.Errorf("list slices: %w", err)
 	}
-	known := map[string]bool{manifestName: true}
+	known := map[string]bool{manifestName: true, asideDir: true}
 	for _, f := range s.manifest.Files {
 		known[fileName(f.Number)], known[sumsName(fileName(f.Number))] = true, true
 	}
@@ -108,39 +112,6 @@ func (s *Set) removeStrangers() error {
 		}
 	}
 	return nil
-}
-
-// Damage lists what was found damaged or lost since Open.
-func (s *Set) Damage() []error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.damage)
-}
-
-// Report turns the file that a Damage names into a hole, so that it is read no more and made again. Other errors are no concern.
-func (s *Set) Report(err error) {
-	var d *Damage
-	if !errors.As(err, &d) {
-		return
-	}
-	s.editMu.Lock()
-	defer s.editMu.Unlock()
-	for _, f := range s.peek().files {
-		if f.path == strings.TrimSuffix(d.File, sumsName("")) {
-			s.lose(&s.manifest, f, err)
-			s.replace(s.snapshot(s.peek()))
-			return
-		}
-	}
-}
-
-// lose makes a file a hole. The manifest on disk follows with its next change: until then the next start finds the damage again.
-func (s *Set) lose(m *manifest, f *file, err error) {
-	m.Files = slices.DeleteFunc(slices.Clone(m.Files), func(x fileMeta) bool { return x.Number == f.Number })
-	m.Holes = append(slices.Clone(m.Holes), Hole{Month: f.Month, Span: f.Span})
-	s.mu.Lock()
-	s.damage = append(s.damage, err)
-	s.mu.Unlock()
 }
 
 // edit replaces the manifest by what fn makes of a copy, and then the files that readers see.
@@ -161,7 +132,7 @@ func (s *Set) edit(fn func(m *manifest) error) error {
 		}
 		return err
 	}
-	s.manifest = next
+	s.manifest, s.stale = next, false
 	s.replace(s.snapshot(s.peek()))
 	return nil
 }
@@ -268,7 +239,7 @@ type Stats struct {
 func (s *Set) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := Stats{Files: len(s.current.files), Holes: len(s.current.Holes), Merges: s.merges, Damaged: int64(len(s.damage)), Covered: s.current.Covered}
+	out := Stats{Files: len(s.current.files), Holes: len(s.current.Holes), Merges: s.merges, Damaged: s.damaged, Covered: s.current.Covered}
 	for _, f := range s.current.files {
 		out.Rows += f.Rows
 		out.Bytes += f.Bytes

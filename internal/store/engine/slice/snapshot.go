@@ -1,7 +1,10 @@
 package slice
 
 import (
+	"cmp"
+	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 
 	"github.com/tallystick/tallystick/internal/core/calendar"
@@ -92,42 +95,77 @@ func (s *Set) discard(f *file) {
 	_ = s.fs.Remove(sumsName(f.path))
 }
 
-// Read calls fn for the usage that the query names and the files hold, piece by piece.
-func (n *Snapshot) Read(q Query, fn func(*store.Slice) error) error {
+// Missed is what could not be read of a file: its month's rows of a span of the journal, but for those that were handed on before.
+type Missed struct {
+	Hole
+	Err  error
+	some bool
+	last rowPlace
+}
+
+// rowPlace is a row's place among those of a query, in the order of the files.
+type rowPlace struct {
+	customer string
+	time     calendar.Micros
+	seq      uint64
+}
+
+// Has reports whether a row is among what was missed.
+func (m *Missed) Has(customer string, t calendar.Micros, seq uint64) bool {
+	return !m.some || cmp.Or(cmp.Compare(customer, m.last.customer), cmp.Compare(t, m.last.time), cmp.Compare(seq, m.last.seq)) > 0
+}
+
+// Read calls fn for the usage that the query names and the files hold, piece by piece. What it could not read of them it returns, for
+// the caller to look up in the journal. Errors are those of fn.
+func (n *Snapshot) Read(q Query, fn func(*store.Slice) error) (missed []Missed, err error) {
 	if q.From >= q.To {
-		return nil
+		return nil, nil
 	}
 	first, last := calendar.MonthOf(max(q.From, calendar.MinMicros)), calendar.MonthOf(min(q.To-1, calendar.MaxMicros))
-	r := reader{query: q, emit: fn}
+	var failed error
+	r := reader{query: q}
 	for _, f := range n.files {
 		if f.Month < first || f.Month > last {
 			continue
 		}
-		if err := n.set.cache.use(f, r.file); err != nil {
-			return err
+		m := Missed{Hole: Hole{Month: f.Month, Span: f.Span}}
+		r.emit = func(s *store.Slice) error {
+			failed = fn(s)
+			m.some, m.last = true, rowPlace{strings.Clone(s.Customer), s.Time[s.Len()-1], s.Seq[s.Len()-1]}
+			return failed
+		}
+		if m.Err = n.set.cache.use(f, r.file); failed != nil {
+			return missed, failed
+		}
+		if m.Err != nil {
+			missed = append(missed, m)
 		}
 	}
-	return nil
+	return missed, nil
 }
 
-// Digests adds up the digests of the files of each month.
-func (n *Snapshot) Digests() map[calendar.Month]Digest {
-	out := map[calendar.Month]Digest{}
-	for _, f := range n.files {
-		d := out[f.Month]
-		out[f.Month] = Digest{Rows: d.Rows + f.Rows, Sum: d.Sum + f.Digest}
+// Part is a file as the journal should give it: the rows of one month of one span.
+type Part struct {
+	Hole
+	Digest Digest
+	file   *file
+}
+
+// Parts lists the files.
+func (n *Snapshot) Parts() []Part {
+	out := make([]Part, len(n.files))
+	for i, f := range n.files {
+		out[i] = Part{Hole: Hole{Month: f.Month, Span: f.Span}, Digest: Digest{Rows: f.Rows, Sum: f.fileMeta.Digest}, file: f}
 	}
 	return out
 }
 
-// Verify reads every block of every file against its sum, and ends when told so.
-func (n *Snapshot) Verify(tell func(bytes int64) error) error {
-	for _, f := range n.files {
-		if err := n.set.cache.use(f, func(h *handle) error { return h.checked.verify(tell) }); err != nil {
-			return err
-		}
+// Verify reads every block of a file against its sum. want is what the journal gives. It ends when reached returns an error.
+func (n *Snapshot) Verify(p *Part, want Digest, reached func(bytes int64) error) error {
+	if p.Digest != want {
+		return &Damage{File: p.file.path, Reason: fmt.Sprintf("holds %d rows, the journal gives %d or others", p.Digest.Rows, want.Rows)}
 	}
-	return nil
+	return n.set.cache.use(p.file, func(h *handle) error { return h.checked.verify(reached) })
 }
 
 // Bytes is the length of all files.

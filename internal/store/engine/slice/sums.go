@@ -13,10 +13,7 @@ import (
 // A slice is read here and there, by footers, indexes, dictionaries and pages, and Parquet checks only some of these. So every
 // file has another beside it with a sum of each of its blocks, and nothing is read from a block that does not match.
 
-const (
-	blockBytes = 64 << 10
-	sumBytes   = 8
-)
+const sumBytes = 8
 
 func sumsName(name string) string { return name + ".sums" }
 
@@ -25,6 +22,7 @@ func hashSums(b []byte) uint64 { return xxh3.Hash(b) }
 // summer gathers what is written into blocks and sums them.
 type summer struct {
 	to    io.Writer
+	size  int // of a block
 	block []byte
 	sums  []uint64
 	total int64
@@ -32,13 +30,13 @@ type summer struct {
 
 func (s *summer) Write(b []byte) (int, error) {
 	if s.block == nil {
-		s.block = make([]byte, 0, blockBytes)
+		s.block = make([]byte, 0, s.size)
 	}
 	for rest := b; len(rest) > 0; {
-		n := min(len(rest), blockBytes-len(s.block))
+		n := min(len(rest), s.size-len(s.block))
 		s.block = append(s.block, rest[:n]...)
 		rest = rest[n:]
-		if len(s.block) == blockBytes {
+		if len(s.block) == s.size {
 			if err := s.flush(); err != nil {
 				return len(b) - len(rest), err
 			}
@@ -73,11 +71,13 @@ type checkedFile struct {
 	file vfs.File
 	size int64
 	sums []uint64
+
+	block int64 // bytes of each but the last
 }
 
 // openChecked opens a file and its sums.
-func openChecked(fs vfs.FS, name string, meta *fileMeta) (*checkedFile, error) {
-	sums, err := readSums(fs, name, meta)
+func openChecked(fs vfs.FS, name string, meta *fileMeta, block int) (*checkedFile, error) {
+	sums, err := readSums(fs, name, meta, int64(block))
 	if err != nil {
 		return nil, err
 	}
@@ -92,15 +92,15 @@ func openChecked(fs vfs.FS, name string, meta *fileMeta) (*checkedFile, error) {
 	if info.Size() != meta.Bytes {
 		return nil, errors.Join(&Damage{File: name, Reason: fmt.Sprintf("has %d bytes, %d were written", info.Size(), meta.Bytes)}, f.Close())
 	}
-	return &checkedFile{name: name, file: f, size: meta.Bytes, sums: sums}, nil
+	return &checkedFile{name: name, file: f, size: meta.Bytes, sums: sums, block: int64(block)}, nil
 }
 
-func readSums(fs vfs.FS, name string, meta *fileMeta) ([]uint64, error) {
+func readSums(fs vfs.FS, name string, meta *fileMeta, block int64) ([]uint64, error) {
 	f, err := fs.Open(sumsName(name))
 	if err != nil {
 		return nil, lost(sumsName(name), err)
 	}
-	blocks := (meta.Bytes + blockBytes - 1) / blockBytes
+	blocks := (meta.Bytes + block - 1) / block
 	b := make([]byte, blocks*sumBytes)
 	if _, err := io.ReadFull(f, b); err != nil {
 		_ = f.Close()
@@ -131,8 +131,8 @@ func (c *checkedFile) ReadAt(p []byte, off int64) (int, error) {
 	if int64(len(p)) > c.size-off {
 		want = p[:c.size-off]
 	}
-	first := off / blockBytes * blockBytes
-	end := min((off+int64(len(want))+blockBytes-1)/blockBytes*blockBytes, c.size)
+	first := off / c.block * c.block
+	end := min((off+int64(len(want))+c.block-1)/c.block*c.block, c.size)
 	buf := make([]byte, end-first)
 	if n, err := c.file.ReadAt(buf, first); n < len(buf) {
 		if err == nil || errors.Is(err, io.EOF) {
@@ -140,8 +140,8 @@ func (c *checkedFile) ReadAt(p []byte, off int64) (int, error) {
 		}
 		return 0, &Damage{File: c.name, Offset: first, Reason: "cannot be read: " + err.Error()}
 	}
-	for at := first; at < end; at += blockBytes {
-		if xxh3.Hash(buf[at-first:min(at-first+blockBytes, end-first)]) != c.sums[at/blockBytes] {
+	for at := first; at < end; at += c.block {
+		if xxh3.Hash(buf[at-first:min(at-first+c.block, end-first)]) != c.sums[at/c.block] {
 			return 0, &Damage{File: c.name, Offset: at, Reason: "fails its checksum"}
 		}
 	}
@@ -155,8 +155,8 @@ func (c *checkedFile) ReadAt(p []byte, off int64) (int, error) {
 // verify reads everything.
 func (c *checkedFile) verify(tell func(bytes int64) error) error {
 	var last [1]byte
-	for at := int64(0); at < c.size; at += blockBytes {
-		end := min(at+blockBytes, c.size)
+	for at := int64(0); at < c.size; at += c.block {
+		end := min(at+c.block, c.size)
 		if _, err := c.ReadAt(last[:], end-1); err != nil {
 			return err
 		}

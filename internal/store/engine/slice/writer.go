@@ -27,7 +27,7 @@ func newWriter(fs vfs.FS, name string, s shape) (*Writer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create slice: %w", err)
 	}
-	w := &Writer{name: name, fs: fs, shape: s, file: f, sums: &summer{to: f}}
+	w := &Writer{name: name, fs: fs, shape: s, file: f, sums: &summer{to: f, size: s.blockBytes}}
 	w.parquet = parquet.NewGenericWriter[record](w.sums, s.options()...)
 	w.columns = w.parquet.ColumnWriters()
 	return w, nil
