@@ -28,6 +28,8 @@ import (
 
 // Errors of a run.
 var (
+	// ErrBroken is wrapped when the source's rows are not those that its head stands for.
+	ErrBroken = errors.New("the source's ledger does not add up: run `tallystick verify` on it")
 	// ErrDiffers is wrapped when the target holds something that is not the source's.
 	ErrDiffers = errors.New("the target holds another ledger: move into an empty store, or go on with one that an earlier move began")
 	// ErrMovedElsewhere is wrapped when the source was moved to another place than the target, or the target itself was moved.
@@ -218,14 +220,20 @@ func (r *run) carry(id string, same ledger.Head) (ledger.Head, error) {
 			return err
 		}
 		marked = t.MovedTo != ""
-		end := stand{v.Head(), t.MovedTo}.kept().Seq
-		return v.Sections(same.Seq+1, func(s *ledger.Section) error {
+		head, end, whole := v.Head(), stand{v.Head(), t.MovedTo}.kept().Seq, same
+		err = v.Sections(same.Seq+1, func(s *ledger.Section) error {
+			whole = ledger.Head{Seq: s.First + uint64(len(s.Rows)) - 1, Chain: hasher.Next(whole.Chain, s.Rows), Clock: s.At}
 			if s.First > end {
 				return nil // the mark
 			}
-			last = ledger.Head{Seq: s.First + uint64(len(s.Rows)) - 1, Chain: hasher.Next(last.Chain, s.Rows), Clock: s.At}
+			last = whole
 			return r.section(id, have.head, last, s)
 		})
+		if err == nil && whole != head {
+			err = fmt.Errorf("its rows end with %d and chain %x, its head is at %d with %x: %w",
+				whole.Seq, whole.Chain, head.Seq, head.Chain, ErrBroken)
+		}
+		return err
 	})
 	if err != nil {
 		return last, err

@@ -289,6 +289,77 @@ func TestAnotherLedgerAtTheTargetIsLeftAlone(t *testing.T) {
 	}
 }
 
+// bent shows another head of one tenant than it has.
+type bent struct {
+	store.Store
+	bend func(*ledger.Head)
+}
+
+func (b *bent) View(ctx context.Context, id string, fn func(store.View) error) error {
+	return b.Store.View(ctx, id, func(v store.View) error {
+		if id != "globex" {
+			return fn(v)
+		}
+		return fn(&bentView{v, b.bend})
+	})
+}
+
+type bentView struct {
+	store.View
+	bend func(*ledger.Head)
+}
+
+func (v *bentView) Head() ledger.Head {
+	h := v.View.Head()
+	if h.Seq > 0 {
+		v.bend(&h)
+	}
+	return h
+}
+
+// forgetful acknowledges a section and does not keep it.
+type forgetful struct {
+	store.Store
+	section int
+}
+
+func (f *forgetful) Import(ctx context.Context, id string, s ledger.Section) error {
+	if f.section--; f.section == 0 {
+		return nil
+	}
+	return f.Store.Import(ctx, id, s)
+}
+
+// Given a head, at either side, that is not what the rows give, whichever part of it is off, then a move does not end well.
+func TestAMoveComparesHeads(t *testing.T) {
+	for name, bend := range map[string]func(*ledger.Head){
+		"a row less":    func(h *ledger.Head) { h.Seq-- },
+		"a row more":    func(h *ledger.Head) { h.Seq++ },
+		"another chain": func(h *ledger.Head) { h.Chain[31] ^= 1 },
+		"another clock": func(h *ledger.Head) { h.Clock++ },
+	} {
+		to := naive.New(naive.Options{Now: storetest.NewClock().Now})
+		if _, err := move.Run(context.Background(), filled(t), &bent{to, bend}, move.Options{}); !errors.Is(err, move.ErrDiffers) {
+			t.Errorf("%s at the target: %v", name, err)
+		}
+		to = naive.New(naive.Options{Now: storetest.NewClock().Now})
+		if _, err := move.Run(context.Background(), &bent{filled(t), bend}, to, move.Options{}); !errors.Is(err, move.ErrBroken) {
+			t.Errorf("%s at the source: %v", name, err)
+		}
+	}
+}
+
+// A target that loses its last section, and says that it has it, is found out.
+func TestASectionThatIsLostOnTheWay(t *testing.T) {
+	sections := 12 // of three tenants: the last one of each, and of all
+	for _, lost := range []int{4, 8, sections} {
+		to := naive.New(naive.Options{Now: storetest.NewClock().Now})
+		if _, err := move.Run(context.Background(), filled(t), &forgetful{to, lost}, move.Options{}); !errors.Is(err, move.ErrDiffers) {
+			t.Errorf("section %d: %v", lost, err)
+		}
+	}
+}
+
 func mustMove(t *testing.T, from, to store.Store) {
 	t.Helper()
 	if _, err := move.Run(context.Background(), from, to, move.Options{Place: place}); err != nil {

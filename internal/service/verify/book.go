@@ -28,6 +28,7 @@ type book struct {
 	correctedBy map[usage.Key][]uint64
 	entities    entities
 	quotas      quotas
+	alerts      alerts
 	bygone      bygone
 	work        uint64 // rows that would be decoded to look every row up: a lookup may decode the whole section
 
@@ -87,7 +88,11 @@ func (n *names) of(space byte, parts ...string) (out identity) {
 	return out
 }
 
-func newBook(r *run, id string, v store.View) *book {
+func newBook(r *run, id string, v store.View) (*book, error) {
+	plans, err := v.Plans("", 1)
+	if err != nil {
+		return nil, fmt.Errorf("list plans: %w", err)
+	}
 	return &book{
 		run: r, id: id, v: v, head: v.Head(),
 		names:       names{[2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}},
@@ -99,10 +104,11 @@ func newBook(r *run, id string, v store.View) *book {
 			periods: map[calendar.Month]usage.Period{}, reverted: map[string]string{},
 		},
 		quotas:   newQuotas(),
+		alerts:   newAlerts(len(plans) > 0),
 		bygone:   newBygone(v),
 		counters: map[usage.CounterID]*tally{},
 		members:  map[identity]seen{},
-	}
+	}, nil
 }
 
 func (b *book) differs(what string, want, got any) {
@@ -144,7 +150,11 @@ func (b *book) gather() error {
 			if err := b.note(&s.Rows[i]); err != nil {
 				return err
 			}
+			if err := b.followAlerts(&s.Rows[i]); err != nil {
+				return err
+			}
 		}
+		b.endSection()
 		return b.read(len(s.Rows))
 	})
 	if err != nil {

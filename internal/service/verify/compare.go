@@ -215,7 +215,7 @@ func (b *book) compareCounter(what string, t *tally, id usage.CounterID, a meter
 		b.differs(what+", adjustments by people", t.manual, got.Manual)
 	}
 	if want := b.quotas.told[id]; want != got.Alerted {
-		b.differs(what+", highest threshold told of", want, got.Alerted)
+		b.differs(what+", highest threshold reported", want, got.Alerted)
 	}
 	total, ok := t.allRows().Value(a).Add(t.manual)
 	if !ok || total != got.Total(a) {

@@ -105,7 +105,7 @@ func (b *book) compareTallies() error {
 			b.differs(what, w.Used, got.Used)
 		}
 		if got.Alerted != w.Alerted {
-			b.differs(what+", highest threshold told of", w.Alerted, got.Alerted)
+			b.differs(what+", highest threshold reported", w.Alerted, got.Alerted)
 		}
 	}
 	return nil

@@ -19,8 +19,8 @@ import (
 // lookups are held against the result.
 //
 // Memory grows with the largest tenant, not with the deployment: a hash of 16 bytes for each of its event rows and each
-// member of its unique meters (two to three times that with the table around them), some 300 bytes for each counter, and the
-// corrections and manual adjustments.
+// member of its unique meters (two to three times that with the table around them), some 300 bytes for each counter (400 where the
+// tenant has plans), and the corrections and manual adjustments.
 
 // MaxDifferences bounds the list of a report. One wrong rule can make every counter differ; the first thousand tell as much.
 const MaxDifferences = 1000
@@ -82,7 +82,13 @@ func Run(ctx context.Context, s Ledgers, o Options) (Report, error) {
 		}
 	}
 	for _, id := range ids {
-		err := s.View(ctx, id, func(v store.View) error { return newBook(r, id, v).examine() })
+		err := s.View(ctx, id, func(v store.View) error {
+			b, err := newBook(r, id, v)
+			if err != nil {
+				return err
+			}
+			return b.examine()
+		})
 		if err != nil {
 			return r.report, fmt.Errorf("read tenant %s: %w", id, err)
 		}

@@ -2,9 +2,13 @@ package verify_test
 
 import (
 	"context"
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/cockroachdb/datadriven"
 
 	"github.com/tallystick/tallystick/internal/core/amount"
 	"github.com/tallystick/tallystick/internal/core/calendar"
@@ -171,89 +175,102 @@ func leaveOut[T any](*T) bool { return false }
 
 func missing() error { return problem.New(problem.NotFound, "gone") }
 
-// Each of these stores is wrong in one way, and each way must be named.
+// wrongStores are wrong in one way each.
+var wrongStores = map[string]wrong{
+	"head counts a row more": {head: func(h *ledger.Head) { h.Seq++ }},
+	"head's clock is off":    {head: func(h *ledger.Head) { h.Clock++ }},
+	"head's chain is off":    {head: func(h *ledger.Head) { h.Chain[31] ^= 1 }},
+	"a section is missing": {section: func(s *ledger.Section) *ledger.Section {
+		if s.First == 6 {
+			return nil
+		}
+		return s
+	}},
+	"a row has another number": {section: func(s *ledger.Section) *ledger.Section {
+		s.Rows[0].Seq += 100
+		return s
+	}},
+	"a row has another time": {section: func(s *ledger.Section) *ledger.Section {
+		s.Rows[0].At++
+		return s
+	}},
+	"time goes backward": {section: func(s *ledger.Section) *ledger.Section {
+		s.At -= calendar.Micros(s.First)
+		return s
+	}},
+	"a row was changed":     {section: onRow("c1", func(r *usage.Row) { r.Resource = "other" })},
+	"one key has two rows":  {section: onRow("c2", func(r *usage.Row) { r.Key.Name = "c1" })},
+	"a target is not there": {section: onRow("fix", func(r *usage.Row) { r.Corrects = "nobody" })},
+	"a target comes later":  {section: onRow("fix", func(r *usage.Row) { r.Corrects = "after" })},
+	"a late amount is off": {section: onRow("after", func(r *usage.Row) {
+		r.Outcomes[0].Amount = amount.One
+	})},
+
+	"count":       {counter: onCounter("calls", "bob", func(c *usage.Counter) { c.OnTime.Count++ })},
+	"sum":         {counter: onCounter("calls", "bob", func(c *usage.Counter) { c.OnTime.Sum = amount.FromInt(2) })},
+	"min":         {counter: onCounter("peak", "ann", func(c *usage.Counter) { c.OnTime.Min = amount.One })},
+	"max":         {counter: onCounter("peak", "ann", func(c *usage.Counter) { c.OnTime.Max = amount.One })},
+	"at max":      {counter: onCounter("peak", "ann", func(c *usage.Counter) { c.OnTime.AtMax++ })},
+	"last":        {counter: onCounter("peak", "ann", func(c *usage.Counter) { c.OnTime.Last = amount.One })},
+	"last time":   {counter: onCounter("peak", "ann", func(c *usage.Counter) { c.OnTime.LastTime++ })},
+	"members":     {counter: onCounter("users", "ann", func(c *usage.Counter) { c.OnTime.Members++ })},
+	"all rows":    {counter: onCounter("calls", "ann", func(c *usage.Counter) { c.Late.Count++ })},
+	"watermark":   {counter: onCounter("calls", "bob", func(c *usage.Counter) { c.Watermark++ })},
+	"by people":   {counter: onCounter("calls", "bob", func(c *usage.Counter) { c.Manual = amount.One })},
+	"sealed":      {counter: onCounter("calls", "ann", func(c *usage.Counter) { c.SealedAt = amount.One })},
+	"read alone":  {alone: func(c *usage.Counter) { c.OnTime.Count++ }},
+	"not listed":  {counter: func(p store.CounterPlace, _ *usage.Counter) bool { return p.Customer != "bob" }},
+	"extra":       {extra: &store.CounterPlace{Month: 1, Meter: "calls", Customer: "eve"}},
+	"no meter":    {extra: &store.CounterPlace{Month: 1, Meter: "none", Customer: "eve"}},
+	"out of turn": {extra: &store.CounterPlace{Month: 99999999, Meter: "calls", Customer: "eve"}},
+
+	"a key is not found":    {event: func(*ledger.Row, *[]ledger.Row) error { return missing() }},
+	"a key finds another":   {event: func(r *ledger.Row, _ *[]ledger.Row) error { r.Seq++; return nil }},
+	"corrections are gone":  {event: func(_ *ledger.Row, by *[]ledger.Row) error { *by = nil; return nil }},
+	"a meter is gone":       {meter: leaveOut[store.Meter]},
+	"a meter says unused":   {meter: func(m *store.Meter) bool { m.Used = false; return true }},
+	"an API key is gone":    {key: leaveOut[tenant.APIKey]},
+	"the tenant is another": {tenant: func(x *tenant.Tenant) { x.Salt[0] ^= 1 }},
+	"a period is gone":      {period: leaveOut[usage.Period]},
+	"a period is open":      {period: func(p *usage.Period) bool { p.Closed = false; return true }},
+	"an adjustment is gone": {adjustment: func(*usage.Adjustment) error { return missing() }},
+	"a revert is forgotten": {adjustment: func(a *usage.Adjustment) error { a.Reverted = ""; return nil }},
+}
+
+// Each way of being wrong is reported, by exactly these differences: no more, no fewer, with both values.
 func TestEveryWrongStoreIsReported(t *testing.T) {
-	for name, c := range map[string]struct {
-		bend wrong
-		want string // what the first difference is about
-	}{
-		"head counts a row more": {wrong{head: func(h *ledger.Head) { h.Seq++ }}, "number of the last row"},
-		"head's clock is off":    {wrong{head: func(h *ledger.Head) { h.Clock++ }}, "clock"},
-		"head's chain is off":    {wrong{head: func(h *ledger.Head) { h.Chain[31] ^= 1 }}, "chain"},
-		"a section is missing": {wrong{section: func(s *ledger.Section) *ledger.Section {
-			if s.First == 6 {
-				return nil
-			}
-			return s
-		}}, "first row of a section"},
-		"a row has another number": {wrong{section: func(s *ledger.Section) *ledger.Section {
-			s.Rows[0].Seq += 100
-			return s
-		}}, "number of row"},
-		"a row has another time": {wrong{section: func(s *ledger.Section) *ledger.Section {
-			s.Rows[0].At++
-			return s
-		}}, "time of row"},
-		"time goes backward": {wrong{section: func(s *ledger.Section) *ledger.Section {
-			s.At -= calendar.Micros(s.First)
-			return s
-		}}, "time of the section"},
-		"a row was changed":     {wrong{section: onRow("c1", func(r *usage.Row) { r.Resource = "other" })}, "chain"},
-		"one key has two rows":  {wrong{section: onRow("c2", func(r *usage.Row) { r.Key.Name = "c1" })}, "event c1"},
-		"a target is not there": {wrong{section: onRow("fix", func(r *usage.Row) { r.Corrects = "nobody" })}, "target nobody"},
-		"a target comes later":  {wrong{section: onRow("fix", func(r *usage.Row) { r.Corrects = "after" })}, "target after"},
-		"a late amount is off": {wrong{section: onRow("after", func(r *usage.Row) {
-			r.Outcomes[0].Amount = amount.One
-		})}, "amounts of the rows after the close"},
+	names := slices.Sorted(maps.Keys(wrongStores))
+	reported(t, "testdata/wrong", names, func(name string) verify.Report {
+		s := naive.New(naive.Options{Now: storetest.NewClock().Now})
+		history(t, s)
+		w := wrongStores[name]
+		w.Store = s
+		return examine(t, &w)
+	})
+}
 
-		"count":       {wrong{counter: onCounter("calls", "bob", func(c *usage.Counter) { c.OnTime.Count++ })}, "on-time rows, count"},
-		"sum":         {wrong{counter: onCounter("calls", "bob", func(c *usage.Counter) { c.OnTime.Sum = amount.FromInt(2) })}, "on-time rows, sum"},
-		"min":         {wrong{counter: onCounter("peak", "ann", func(c *usage.Counter) { c.OnTime.Min = amount.One })}, "on-time rows, min"},
-		"max":         {wrong{counter: onCounter("peak", "ann", func(c *usage.Counter) { c.OnTime.Max = amount.One })}, "on-time rows, max"},
-		"at max":      {wrong{counter: onCounter("peak", "ann", func(c *usage.Counter) { c.OnTime.AtMax++ })}, "facts at the max"},
-		"last":        {wrong{counter: onCounter("peak", "ann", func(c *usage.Counter) { c.OnTime.Last = amount.One })}, "on-time rows, last"},
-		"last time":   {wrong{counter: onCounter("peak", "ann", func(c *usage.Counter) { c.OnTime.LastTime++ })}, "time of the last"},
-		"members":     {wrong{counter: onCounter("users", "ann", func(c *usage.Counter) { c.OnTime.Members++ })}, "on-time rows, members"},
-		"all rows":    {wrong{counter: onCounter("calls", "ann", func(c *usage.Counter) { c.Late.Count++ })}, "all rows, count"},
-		"watermark":   {wrong{counter: onCounter("calls", "bob", func(c *usage.Counter) { c.Watermark++ })}, "watermark"},
-		"by people":   {wrong{counter: onCounter("calls", "bob", func(c *usage.Counter) { c.Manual = amount.One })}, "adjustments by people"},
-		"sealed":      {wrong{counter: onCounter("calls", "ann", func(c *usage.Counter) { c.SealedAt = amount.One })}, "sealed total"},
-		"read alone":  {wrong{alone: func(c *usage.Counter) { c.OnTime.Count++ }}, "read alone"},
-		"not listed":  {wrong{counter: func(p store.CounterPlace, _ *usage.Counter) bool { return p.Customer != "bob" }}, `counter calls of "bob"`},
-		"extra":       {wrong{extra: &store.CounterPlace{Month: 1, Meter: "calls", Customer: "eve"}}, `counter calls of "eve"`},
-		"no meter":    {wrong{extra: &store.CounterPlace{Month: 1, Meter: "none", Customer: "eve"}}, `counter none of "eve"`},
-		"out of turn": {wrong{extra: &store.CounterPlace{Month: 99999999, Meter: "calls", Customer: "eve"}}, "place of the counter"},
-
-		"a key is not found":    {wrong{event: func(*ledger.Row, *[]ledger.Row) error { return missing() }}, "event c1"},
-		"a key finds another":   {wrong{event: func(r *ledger.Row, _ *[]ledger.Row) error { r.Seq++; return nil }}, "event c1"},
-		"corrections are gone":  {wrong{event: func(_ *ledger.Row, by *[]ledger.Row) error { *by = nil; return nil }}, "corrections of event"},
-		"a meter is gone":       {wrong{meter: leaveOut[store.Meter]}, "meter "},
-		"a meter says unused":   {wrong{meter: func(m *store.Meter) bool { m.Used = false; return true }}, "use of meter"},
-		"an API key is gone":    {wrong{key: leaveOut[tenant.APIKey]}, "API key acme.k1"},
-		"the tenant is another": {wrong{tenant: func(x *tenant.Tenant) { x.Salt[0] ^= 1 }}, "tenant"},
-		"a period is gone":      {wrong{period: leaveOut[usage.Period]}, "period 2026-11"},
-		"a period is open":      {wrong{period: func(p *usage.Period) bool { p.Closed = false; return true }}, "period 2026-11"},
-		"an adjustment is gone": {wrong{adjustment: func(*usage.Adjustment) error { return missing() }}, "adjustment adj_"},
-		"a revert is forgotten": {wrong{adjustment: func(a *usage.Adjustment) error { a.Reverted = ""; return nil }}, "adjustment adj_"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := naive.New(naive.Options{Now: storetest.NewClock().Now})
-			history(t, s)
-			c.bend.Store = s
-			r := examine(t, &c.bend)
-			if r.OK() {
-				t.Fatal("nothing was reported")
+// reported holds the differences that each case gives against a file. Every case is in it.
+func reported(t *testing.T, file string, names []string, run func(name string) verify.Report) {
+	t.Helper()
+	datadriven.RunTest(t, file, func(t *testing.T, d *datadriven.TestData) string {
+		i := slices.Index(names, d.Input)
+		if i < 0 {
+			t.Fatalf("%s: no case %q, or it is there twice", d.Pos, d.Input)
+		}
+		names = slices.Delete(names, i, i+1)
+		r := run(d.Input)
+		lines := []string{}
+		for _, found := range r.Differences {
+			if found.Tenant != acme {
+				t.Errorf("%s: a difference in another ledger: %s", d.Pos, found)
 			}
-			found := slices.ContainsFunc(r.Differences, func(d verify.Difference) bool { return strings.Contains(d.What, c.want) })
-			if !found {
-				t.Errorf("no difference about %q among %v", c.want, r.Differences)
-			}
-			for _, d := range r.Differences {
-				if d.Tenant != acme || d.Want == d.Got {
-					t.Errorf("a difference that says nothing: %s", d)
-				}
-			}
-		})
+			lines = append(lines, fmt.Sprintf("%s: %s, not %s\n", found.What, found.Want, found.Got))
+		}
+		slices.Sort(lines) // maps have no order
+		return strings.Join(append(lines, ""), "")
+	})
+	if len(names) > 0 {
+		t.Errorf("%s does not have the cases %q", file, names)
 	}
 }
 
