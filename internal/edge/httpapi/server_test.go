@@ -13,6 +13,7 @@ import (
 
 	"github.com/tallystick/tallystick/api"
 	"github.com/tallystick/tallystick/internal/core/problem"
+	"github.com/tallystick/tallystick/internal/service/gate"
 )
 
 func TestMethodsAndPaths(t *testing.T) {
@@ -168,6 +169,33 @@ func TestPanics(t *testing.T) {
 			}()
 			w.served(call{method: "GET", path: path, key: "operator"})
 		}()
+	}
+}
+
+// A panic inside a commit is a 500 for its request alone, under a request key or not: nothing is committed or kept, the log has the
+// stack, and the same request succeeds when the cause is gone.
+func TestPanicsInsideACommit(t *testing.T) {
+	for name, open := range openers {
+		t.Run(name, func(t *testing.T) {
+			log := &kept{}
+			w := newWorldOn(t, open, gate.Options{}, func(o *Options) { o.Logger = slog.New(slog.NewJSONHandler(log, nil)) })
+			plain := call{method: "POST", path: "/v1/meters", key: "admin", body: `{"slug":"calls","aggregation":"sum"}`}
+			for _, c := range []call{plain, plain.with("Idempotency-Key", "k")} {
+				w.store.set(func(s *troubled) { s.inside = "boom" })
+				rec := w.served(c)
+				id := rec.Header().Get("Tally-Request-Id")
+				if rec.Code != 500 || rec.Header().Get("Content-Type") != "application/problem+json" || id == "" || !strings.Contains(rec.Body.String(), id) ||
+					strings.Contains(rec.Body.String(), "boom") {
+					t.Errorf("got %d %s", rec.Code, rec.Body)
+				}
+				if line := log.take(); !strings.Contains(line, "boom") || !strings.Contains(line, "world_test.go") || !strings.Contains(line, id) {
+					t.Errorf("logged %s", line)
+				}
+				w.store.set(func(s *troubled) { s.inside = nil })
+				w.do(call{method: "GET", path: "/v1/meters/calls", key: "read"}).refused(t, 404, "not_found")
+			}
+			w.do(plain.with("Idempotency-Key", "k")).status(t, 201)
+		})
 	}
 }
 

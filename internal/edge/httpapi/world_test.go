@@ -38,6 +38,7 @@ type troubled struct {
 	mu      sync.Mutex // guards all below
 	err     error
 	cause   any // panicked with
+	inside  any // panicked with by the function of an update
 	verdict func(*usage.Verdict)
 }
 
@@ -74,7 +75,18 @@ func (s *troubled) Update(ctx context.Context, id string, fn func(store.Tx) erro
 	if _, err := s.trouble(); err != nil {
 		return err
 	}
-	return s.Store.Update(ctx, id, fn)
+	s.mu.Lock()
+	inside := s.inside
+	s.mu.Unlock()
+	if inside == nil {
+		return s.Store.Update(ctx, id, fn)
+	}
+	return s.Store.Update(ctx, id, func(tx store.Tx) error {
+		if err := fn(tx); err != nil {
+			return err
+		}
+		panic(inside)
+	})
 }
 
 func (s *troubled) View(ctx context.Context, id string, fn func(store.View) error) error {

@@ -32,11 +32,13 @@ import (
 //     the earlier one been lost and the later one kept, a duplicate would stand without its original.
 //  2. Nobody learns of anything before it is durable. Verdicts are answered when their group is, also those that added no row:
 //     the row that makes a fact a duplicate may be in the group before. Readers that see a change wait for its group.
-//  3. After deciding, nothing may fail. Space is reserved in the journal before a fact is judged; if it is not there the
-//     call is refused with nothing changed. A write or sync that fails all the same ends the process: memory then holds
-//     decisions that the disk does not, and only a restart makes them one again.
+//  3. After deciding, nothing may fail. Space is reserved in the journal before a fact is judged, and what the rows of an update
+//     change is read before the first of them is applied; if either fails the call is refused with nothing changed. What fails all
+//     the same, a write or sync above all, ends the process: memory then holds decisions that the disk does not, or half of one,
+//     and only a restart makes them one again. No group is written after that.
 //  4. The state in memory belongs to the decider. It changes under Engine.mu, held for one call's facts at a time, so that
 //     readers get in between. The writer never takes Engine.mu: the decider may wait for it while holding it (drain).
+//  5. The decider runs functions that are not its own, those of updates. A panic in one is that call's error (store.RunUpdate).
 //
 // Rejected: deciding in parallel for different tenants. Judging is a quarter of the work of a fact, the rest happens before
 // and after; a second decider gains nothing on two cores and makes every invariant above harder.

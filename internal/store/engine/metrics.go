@@ -45,6 +45,7 @@ func newMetrics(r prometheus.Registerer, e *Engine) *metrics {
 	m.gaugeFunc("index_entries", "Keys in the key index.", func() float64 { return float64(e.index.Stats().Entries) })
 	m.gaugeFunc("index_runs", "Sorted runs of the key index.", func() float64 { return float64(e.index.Stats().Runs) })
 	m.gaugeFunc("index_backlog", "Memory tables of the key index that wait for the disk.", func() float64 { return float64(e.index.Backlog()) })
+	m.gaugeFunc("index_waiting_keys", "Keys in memory tables that wait for the disk.", func() float64 { return float64(e.index.Waiting()) })
 	m.gaugeFunc("index_merges", "Merges of the key index that were done.", func() float64 { return float64(e.index.Stats().MergesDone) })
 	m.gaugeFunc("index_troubles", "What keeps the key index from its disk: 1 for failing flushes, 1 for failing merges, 1 when damage ended merging.", func() float64 {
 		return troubles(e.index.Stats())

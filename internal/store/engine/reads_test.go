@@ -89,11 +89,11 @@ func TestReadyAsksAFullQueue(t *testing.T) {
 	mustPut(t, e.queue, &fifo{}, waiting(maxQueuedFacts-maxQueuedTenantFacts)).taken.Store(true)
 	answer := make(chan error, 1)
 	go func() { answer <- e.Ready(context.Background()) }()
-	queued(e, maxQueuedFacts+1)
-	letGo()
-	if err := <-answer; err != nil {
-		t.Error(err)
-	}
+	unhung(t, "the probe", func() error {
+		queued(e, maxQueuedFacts+1)
+		letGo()
+		return <-answer
+	})
 	mustEnd(t, e)
 }
 
