@@ -140,6 +140,11 @@ bench-fairness: deps ## Measure what a flood by one tenant does to another's ans
 	bin/tallystick-versus fairness --json bin/bench-fairness.json $(BENCH)
 	bin/tallystick-versus fairness --store postgres --json bin/bench-fairness-postgres.json $(BENCH)
 
+.PHONY: bench-slow
+bench-slow: ## Measure what 10,000 slow connections do to a caller that works, and to memory
+	go build -o bin/tallystick-versus ./cmd/tallystick-versus
+	bin/tallystick-versus slow --json bin/bench-slow.json $(BENCH)
+
 .PHONY: lint
 lint: $(GOLANGCI) ## Check with gofmt, go vet and golangci-lint
 	@unformatted="$$(gofmt -l .)"

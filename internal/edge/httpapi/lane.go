@@ -243,8 +243,12 @@ func (l *lane) passOn() {
 	l.passed = l.listener.pass(l.base, l.conn, l.buf[:l.have], spent)
 }
 
-// answerable reports whether net/http would answer what is there: a whole head, or one that is malformed.
+// answerable reports whether there is something to answer: a whole head, or one that is malformed. A first line that is right so
+// far is neither, although net/http would take it for malformed: ten thousand that break off at once are not worth that much work.
 func (l *lane) answerable() bool {
+	if l.have < len(plainStart) {
+		return false
+	}
 	_, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(l.buf[:l.have])))
 	return !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF)
 }

@@ -55,7 +55,7 @@ func TestSlowCallersAreCutOff(t *testing.T) {
 		after  time.Duration
 	}{
 		"silent":                        {"", "", "", nil, DefaultReadHeaderTimeout},
-		"first line":                    {"", "", post, []string{"400"}, DefaultReadHeaderTimeout}, // as net/http has it
+		"first line":                    {"", "", post, nil, DefaultReadHeaderTimeout},
 		"head":                          {"", post[:30], post[30:], nil, DefaultReadHeaderTimeout},
 		"first line of another route":   {"", get[:1], get[1:4] + long, []string{"400"}, DefaultReadHeaderTimeout},
 		"head of another route":         {"", get, long, nil, DefaultReadHeaderTimeout},
@@ -96,6 +96,9 @@ func TestSlowCallersAreCutOff(t *testing.T) {
 					want := tc.want
 					if tc.first != "" {
 						want = want[1:]
+					}
+					if name == "first line" && way == throughLibrary {
+						want = []string{"400"} // a line that breaks off is malformed there
 					}
 					if got := statuses(string(answers)); !slices.Equal(got, want) {
 						t.Errorf("answered %q, want %v", answers, want)
