@@ -60,6 +60,7 @@ const SliceRows = 64 << 10
 type Gatherer struct {
 	query     SliceQuery
 	emit      func(*Slice) error
+	limit     int // rows to hold
 	customers map[string]*Slice
 	order     []*Slice
 	rows      int
@@ -70,7 +71,7 @@ func NewGatherer(q SliceQuery, emit func(*Slice) error) *Gatherer {
 	if q.UpTo == 0 {
 		q.UpTo = math.MaxUint64
 	}
-	return &Gatherer{query: q, emit: emit, customers: map[string]*Slice{}}
+	return &Gatherer{query: q, emit: emit, limit: SliceRows, customers: map[string]*Slice{}}
 }
 
 // Add takes what the query names of a row and copies what it keeps.
@@ -85,7 +86,7 @@ func (g *Gatherer) Add(r *ledger.Row) error {
 			g.take(r.Seq, e, &e.Outcomes[i])
 		}
 	}
-	if g.rows < SliceRows {
+	if g.rows < g.limit {
 		return nil
 	}
 	return g.Flush()

@@ -57,6 +57,8 @@ type Options struct {
 	NoSlices bool
 	// SliceBytes is how much journal gathers before it is sliced. Default 1 MiB.
 	SliceBytes int64
+	// SliceRows is how many rows are sorted at once, in memory. Default 262,144.
+	SliceRows int
 	// CloseWithin is how long Close waits for Views and other reads under way. Default 10 s.
 	CloseWithin time.Duration
 	// Progress is told how far replaying the journal has come, in bytes. Default: nobody is.

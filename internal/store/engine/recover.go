@@ -47,6 +47,9 @@ func open(o *Options) (*Engine, error) {
 	if o.SliceBytes == 0 {
 		o.SliceBytes = defaultSliceBytes
 	}
+	if o.SliceRows == 0 {
+		o.SliceRows = batchRows
+	}
 	if o.CloseWithin == 0 {
 		o.CloseWithin = defaultCloseWithin
 	}

@@ -18,7 +18,7 @@ import (
 const (
 	// defaultSliceBytes is how much journal is left for readers to scan: some thirty thousand facts, a few milliseconds.
 	defaultSliceBytes = 1 << 20
-	// batchBytes and batchRows bound what is sorted at once in memory.
+	// batchBytes and, unless Options.SliceRows does, batchRows bound what is sorted at once in memory.
 	batchBytes = 64 << 20
 	batchRows  = 256 << 10
 
@@ -243,7 +243,7 @@ func (s *slicer) gather(span slice.Span, only *calendar.Month) (reached journal.
 		if !s.pacer.pace() {
 			return slice.ErrStopped
 		}
-		if reached = next; s.batch.Len() >= batchRows || s.batch.Bytes() >= batchBytes {
+		if reached = next; s.batch.Len() >= s.e.options.SliceRows || s.batch.Bytes() >= batchBytes {
 			return errEnough
 		}
 		return nil

@@ -175,6 +175,60 @@ func TestSlicesAnswerLikeTheJournal(t *testing.T) {
 	}
 }
 
+// Given a journal that is many times what is sorted at once, when it is sliced for the first time, and again after a loss, then every
+// row is in one slice, whatever a batch holds when it is full.
+func TestSlicesOfFullBatches(t *testing.T) {
+	for _, rows := range []int{1, 3, 6} {
+		t.Run(fmt.Sprint(rows), func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(6, uint64(rows)))
+			clock, mem := storetest.NewClock(), vfs.NewMem()
+			o := eager(mem, clock.Now)
+			o.NoSlices = true
+			e := mustOpen(t, o)
+			for range 4 {
+				busy(t, e, rng, fmt.Sprint("life", clock.Now().Unix()), 10)
+				clock.Advance(10 * 24 * time.Hour)
+			}
+			mustEnd(t, e)
+			o.NoSlices, o.SliceRows = false, rows
+			for life := range 2 {
+				e = mustOpen(t, o)
+				if err := errors.Join(e.Settle(context.Background()), agree(e, rng)); err != nil {
+					t.Fatal(err)
+				}
+				if st := e.slicer.set.Stats(); st.Covered != e.journal.End() || st.Holes != 0 || st.Rows < int64(10*rows) || st.Damaged != int64(life) {
+					t.Errorf("%+v, and the journal ends at %s", st, e.journal.End())
+				}
+				mustEnd(t, e)
+				if err := verified(mem, clock); err != nil {
+					t.Error(err)
+				}
+				if life == 0 {
+					if err := mem.Remove(largestSlice(t, mem)); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+		})
+	}
+}
+
+// largestSlice is the path of the largest slice.
+func largestSlice(t *testing.T, fs vfs.FS) (path string) {
+	t.Helper()
+	names, err := fs.List("data/slices")
+	if err != nil {
+		t.Fatal(err)
+	}
+	size := int64(0)
+	for _, name := range names {
+		if info, err := fs.Stat("data/slices/" + name); err == nil && strings.HasSuffix(name, ".parquet") && info.Size() > size {
+			path, size = "data/slices/"+name, info.Size()
+		}
+	}
+	return path
+}
+
 // verified opens a store, which is then at rest, and has it verified.
 func verified(fs vfs.FS, clock *storetest.Clock) error {
 	e, err := Open(eager(fs, clock.Now))
