@@ -11,9 +11,10 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
+// openPostgres makes a node that prunes in pages of a few rows, so that a month has many.
 func openPostgres(t *testing.T, url string, now func() time.Time) store.Store {
 	t.Helper()
-	s, err := postgres.Open(ctx, postgres.Options{URL: url, Now: now, MaxConns: 4})
+	s, err := postgres.Open(ctx, postgres.Options{URL: url, Now: now, MaxConns: 4, PruneRows: 7})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -88,6 +88,7 @@ func (l *life) facts(name string) []usage.Event {
 		storetest.Fact("", "derived", "one", now, "4"),
 		storetest.Call(name+"-g", "call", "two", now, storetest.Number("tokens", "12")),
 		storetest.OfMeter(storetest.Correction(name+"-h", name+"-g", "-2"), "tokens"),
+		storetest.Call(name+"-latecall", "call", "two", old, storetest.Number("tokens", "3")),
 		storetest.Fact(name+"-late", "bytes", "one", old, "1"),
 		storetest.Fact(name+"-zero", "peak", "one", now, "9"),
 		storetest.Correction(name+"-gone", name+"-zero", "-9"),
@@ -137,13 +138,50 @@ func (l *life) retain() retention.Report {
 	return r
 }
 
+// allLeft wants every row of the months that were archived to have left, but for the adjusted ones.
+func (l *life) allLeft(r *retention.Report) {
+	l.Helper()
+	want, archived := uint64(0), map[calendar.Month]bool{}
+	for _, m := range r.Months {
+		if m.Waits == "" {
+			want += m.Rows - m.Stay
+			archived[m.Month] = true
+		}
+	}
+	if r.Pruned != want {
+		l.Fatalf("%d rows left, want %d: %+v", r.Pruned, want, r.Months)
+	}
+	stay := map[string]int{}
+	err := l.s.View(ctx, acme, func(v store.View) error {
+		return v.Remains(1, func(s *ledger.Section) error {
+			for i := range s.Rows {
+				e := s.Rows[i].Event
+				if e == nil || !archived[e.Month()] {
+					continue
+				}
+				if e.Status() != usage.Adjusted {
+					return fmt.Errorf("row %d of %s is still there", s.Rows[i].Seq, e.Month())
+				}
+				stay[fmt.Sprint(len(e.Outcomes), " meters")]++
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		l.Fatal(err)
+	}
+	if len(archived) > 0 && (stay["1 meters"] == 0 || stay["2 meters"] == 0) {
+		l.Fatalf("of the adjusted rows stay %v: some of one meter and some of two should", stay)
+	}
+}
+
 // redeliver sends everything again. Nothing may be counted again, whatever has left by now. It returns how often each answer came.
 func (l *life) redeliver() map[string]int {
 	l.Helper()
 	answers := map[string]int{}
 	before := l.head(acme)
 	for rest := l.sent; len(rest) > 0; {
-		n := min(len(rest), 20)
+		n := min(len(rest), 10)
 		vs, err := l.s.Record(ctx, store.Batch{Tenant: acme, Events: append([]usage.Event(nil), rest[:n]...)})
 		if err != nil {
 			l.Fatal(err)
@@ -299,6 +337,7 @@ func replayYear(t *testing.T, open func(t *testing.T, now func() time.Time) stor
 		})
 		r := l.retain()
 		pruned += r.Pruned
+		l.allLeft(&r)
 		l.s = again(t, l.s, round)
 		l.compare()
 		answers := l.redeliver()

@@ -44,6 +44,8 @@ type Options struct {
 	ConnectTimeout time.Duration
 	// Metrics takes the store's figures. Default: none.
 	Metrics prometheus.Registerer
+	// PruneRows is how many row numbers one transaction of pruning covers. Default: 5000.
+	PruneRows uint64
 	// SkipMigrations leaves the schema as it is; `tallystick migrate` then brings it up to date.
 	SkipMigrations bool
 }
@@ -51,6 +53,9 @@ type Options struct {
 func (o Options) withDefaults() Options {
 	if o.MaxConns == 0 {
 		o.MaxConns = max(8, 4*runtime.GOMAXPROCS(0))
+	}
+	if o.PruneRows == 0 {
+		o.PruneRows = pruneRows
 	}
 	for _, d := range [...]struct {
 		value   *time.Duration

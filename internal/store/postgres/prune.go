@@ -9,7 +9,7 @@ import (
 	"github.com/tallystick/tallystick/internal/store"
 )
 
-// pruneRows is how many numbers one transaction of pruning covers: some thousand short row locks, which nobody else wants.
+// pruneRows is how many numbers one transaction of pruning covers, unless Options.PruneRows says so: some thousand short row locks, which nobody else wants.
 const pruneRows = 5000
 
 // The last rows leave first, so that the last row of a month tells whether any have left. A condition on the partial index keeps the
@@ -73,8 +73,8 @@ func (s *Store) pruneMonth(ctx context.Context, tenantID string, a *ledger.Archi
 					return err
 				}
 				below = a.First - 1
-				if last > pruneRows {
-					below = max(below, last-pruneRows)
+				if last > s.options.PruneRows {
+					below = max(below, last-s.options.PruneRows)
 				}
 				return c.ask(ctx, pruneEvents, func(in *reader) error { n = uint64(in.int8()); return nil },
 					id, int8Param(int64(below)), int8Param(int64(last)), from, to)
