@@ -12,9 +12,10 @@ import (
 // Shape says what the generated traffic looks like. The same shape is the same traffic, event by event.
 type Shape struct {
 	Seed      uint64
-	Tenants   int // default 1
-	Customers int // of each tenant, drawn by a zipfian law; default 100,000
-	Meters    int // of each tenant; default 1
+	Tenants   int  // default 1
+	Customers int  // of each tenant, drawn by a zipfian law; default 100,000
+	Uniform   bool // every customer is drawn as often as any other instead
+	Meters    int  // of each tenant; default 1
 	// DuplicateRatio is the share of events that were sent before: 0 to below 1.
 	DuplicateRatio float64
 	// Hour is when the events happened: all of them lie within the hour that starts here, so that none is late, none is in
@@ -31,8 +32,11 @@ const (
 	maxMeters    = 100
 
 	// drawnAhead is how many customers are drawn before the run: a look into a table that fits a core's cache costs a tenth
-	// of a draw.
-	drawnAhead = 1 << 18
+	// of a draw. More than fewCustomers of them need a larger table, or most would never be drawn.
+	drawnAhead   = 1 << 18
+	fewCustomers = 1 << 17
+	drawnEach    = 16
+	maxDrawn     = 1 << 24
 
 	// resentFrom is how far back a duplicate's first arrival lies at most, in events of its stream and tenant.
 	resentFrom = 1 << 16
@@ -79,11 +83,24 @@ func NewWorkload(s Shape) (*Workload, error) {
 	random := rand.New(rand.NewPCG(s.Seed, 1)) //nolint:gosec // traffic that can be repeated, not a secret
 	// A few customers make most of the traffic, and most customers make little.
 	zipf := rand.NewZipf(random, 1.1, 10, uint64(s.Customers-1))
-	w.drawn = make([]uint32, drawnAhead)
+	w.drawn = make([]uint32, draws(s.Customers))
 	for i := range w.drawn {
-		w.drawn[i] = uint32(zipf.Uint64()) // below MaxCustomers
+		if s.Uniform {
+			w.drawn[i] = random.Uint32N(uint32(s.Customers))
+		} else {
+			w.drawn[i] = uint32(zipf.Uint64()) // below MaxCustomers
+		}
 	}
 	return w, nil
+}
+
+// draws is the size of the table of drawn customers, a power of two.
+func draws(customers int) int {
+	n := drawnAhead
+	for customers > fewCustomers && n < min(drawnEach*customers, maxDrawn) {
+		n *= 2
+	}
+	return n
 }
 
 const customerPrefix = "cus_"
@@ -137,7 +154,7 @@ func (w *Workload) Fact(stream int, n uint64) Fact {
 	return Fact{
 		ID:       id,
 		Meter:    int((more >> 40) % uint64(len(w.meters))),
-		Customer: int(w.drawn[more%drawnAhead]),
+		Customer: int(w.drawn[more&uint64(len(w.drawn)-1)]),
 		Quantity: int64(1 + (more>>32)%5),
 		Offset:   int64((n + (more>>20)%jitter) % millisPerHour),
 	}

@@ -66,6 +66,23 @@ func TestDuplicatesAreTheSameBytes(t *testing.T) {
 	}
 }
 
+// Few customers are drawn from a small table, as ever; many from one in which most of them stand.
+func TestManyCustomersAreDrawn(t *testing.T) {
+	for customers, want := range map[int]int{50: drawnAhead, fewCustomers: drawnAhead, fewCustomers + 1: 1 << 22, MaxCustomers: maxDrawn} {
+		if got := draws(customers); got != want {
+			t.Errorf("%d customers: %d draws, want %d", customers, got, want)
+		}
+	}
+	drawn := map[int]bool{}
+	w := mustWorkload(t, Shape{Seed: 1, Customers: 2 * fewCustomers, Uniform: true})
+	for n := range uint64(20 * fewCustomers) {
+		drawn[w.Fact(0, n).Customer] = true
+	}
+	if len(drawn) < 2*fewCustomers*95/100 {
+		t.Errorf("only %d of %d customers were drawn", len(drawn), 2*fewCustomers)
+	}
+}
+
 func TestTheSameSeedIsTheSameTraffic(t *testing.T) {
 	draw := func(seed uint64) []Fact {
 		s := someShape

@@ -52,6 +52,7 @@ and prints medians, ratios and the design's targets. PostgreSQL is a private one
 		Example: `  tallystick-versus --json versus.json
   tallystick-versus --only engine,pg-coalesced,1000x16 --repetitions 5
   tallystick-versus growth --keys 100000000
+  tallystick-versus customers --customers 100000,2000000
   tallystick-versus fairness
   tallystick-versus slow
   tallystick-versus pg-growth --rows 1000000,20000000`,
@@ -84,7 +85,8 @@ and prints medians, ratios and the design's targets. PostgreSQL is a private one
 	c.PersistentFlags().StringVar(&o.Dir, "dir", "", "where stores live while they are measured (default: the temporary folder)")
 	c.PersistentFlags().StringVar(&file, "json", "", "also write the figures to this file")
 	c.AddCommand(newGrowthCommand(&o.Dir, &file), newGrowthChildCommand(), newFairnessCommand(&o.Dir, &file), newCallerCommand(), newPgGrowthCommand(&file), newWindowsCommand(&o.Dir, &file),
-		newSlowCommandLine(&o.Dir, &file), newSlowServerCommand(), newSlowCommand())
+		newSlowCommandLine(&o.Dir, &file), newSlowServerCommand(), newSlowCommand(),
+		newCustomersCommand(&o.Dir, &file), newCustomersChildCommand())
 	return c
 }
 

@@ -115,14 +115,18 @@ func appendEvents(events []usage.Event, w *load.Workload, b *load.Batch) []usage
 }
 
 func (s *engineSubject) check(ctx context.Context, streams []*load.Stream, _ sample) error {
-	return checkCounters(ctx, s.e, s.w, streams)
+	return checkCounters(ctx, s.e, s.w, streams, 0)
 }
 
-// checkCounters compares every counter of a store with what was sent.
-func checkCounters(ctx context.Context, s store.Store, w *load.Workload, streams []*load.Stream) error {
+// checkCounters compares every counter of a store with what was sent: by the streams, and before them so many facts of 1 for
+// each counter.
+func checkCounters(ctx context.Context, s store.Store, w *load.Workload, streams []*load.Stream, each int64) error {
 	for i := range w.Tenants() {
 		totals := w.Totals(i, streams)
 		left := totals.Counters()
+		if each > 0 {
+			left = len(w.Meters()) * len(w.Customers())
+		}
 		index := places(w)
 		var differs error
 		err := s.View(ctx, tenantID(i), func(v store.View) error {
@@ -131,6 +135,7 @@ func checkCounters(ctx context.Context, s store.Store, w *load.Workload, streams
 				count, sum := int64(0), int64(0)
 				if known {
 					count, sum = totals.Of(at.meter, at.customer)
+					count, sum = count+each, sum+each
 				}
 				if count != c.OnTime.Count || c.Total(meter.Sum) != amount.FromInt(sum) {
 					differs = fmt.Errorf("%s, meter %s, customer %s: %d events of %s, sent %d of %d", tenantID(i), p.Meter, p.Customer,

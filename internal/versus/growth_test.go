@@ -96,7 +96,7 @@ func TestAnonymousMemory(t *testing.T) {
 }
 
 func TestCommandIsUsedWrong(t *testing.T) {
-	for _, args := range [][]string{{"--only", "oracle"}, {"--nonsense"}, {"growth", "--keys", "0"}, {growthCommand, "{"}, {callerCommand, "{"}, {"stray"}} {
+	for _, args := range [][]string{{"--only", "oracle"}, {"--nonsense"}, {"growth", "--keys", "0"}, {"customers", "--customers", "3"}, {growthCommand, "{"}, {callerCommand, "{"}, {"stray"}} {
 		var out bytes.Buffer
 		if code := Main(args, &out, &out); code != 2 {
 			t.Errorf("%v: exit %d: %s", args, code, out.String())
@@ -105,7 +105,7 @@ func TestCommandIsUsedWrong(t *testing.T) {
 }
 
 func TestChildrenRefuseWhatIsNoJob(t *testing.T) {
-	for _, name := range []string{growthCommand, callerCommand} {
+	for _, name := range []string{growthCommand, customersCommand, callerCommand} {
 		for _, job := range []string{"", "\n", "{\n", "[]\n", "go\n"} {
 			c := newCommand()
 			c.SetArgs([]string{name})

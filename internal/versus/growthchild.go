@@ -97,14 +97,9 @@ func (c *child) run(ctx context.Context) (err error) {
 	if fresh {
 		c.job.Hour = time.Now().Add(-time.Hour).UTC().Truncate(time.Hour)
 	}
-	shape := load.Shape{Seed: 1, Tenants: tenants, Meters: meters, Customers: defaultCustomers / tenants, DuplicateRatio: duplicate, Hour: c.job.Hour}
-	if c.w, err = load.NewWorkload(shape); err != nil {
-		return err
-	}
-	c.dir, c.figures = filepath.Join(c.job.Dir, "store"), prometheus.NewRegistry()
 	began := time.Now()
-	if c.e, err = engine.Open(engine.Options{Dir: c.dir, Metrics: c.figures, NoSlices: true}); err != nil {
-		return fmt.Errorf("open: %w", err)
+	if err := c.open(load.Shape{Customers: defaultCustomers / tenants, Hour: c.job.Hour}); err != nil {
+		return err
 	}
 	defer func() { err = errors.Join(err, c.e.Close()) }()
 	if err := c.say.Encode(growthSays{Opened: time.Since(began).Seconds()}); err != nil {
@@ -124,6 +119,19 @@ func (c *child) run(ctx context.Context) (err error) {
 		return nil
 	}
 	return c.grow(ctx)
+}
+
+// open opens the store for traffic of a shape.
+func (c *child) open(shape load.Shape) (err error) {
+	shape.Seed, shape.Tenants, shape.Meters, shape.DuplicateRatio = 1, tenants, meters, duplicate
+	if c.w, err = load.NewWorkload(shape); err != nil {
+		return err
+	}
+	c.dir, c.figures = filepath.Join(c.job.Dir, "store"), prometheus.NewRegistry()
+	if c.e, err = engine.Open(engine.Options{Dir: c.dir, Metrics: c.figures, NoSlices: true}); err != nil {
+		return fmt.Errorf("open: %w", err)
+	}
+	return nil
 }
 
 // prove sends acknowledged facts again: all of them must be known.

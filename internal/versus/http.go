@@ -94,7 +94,7 @@ func (s *wholeHTTP) submitter(ctx context.Context) (func(*load.Batch) error, err
 }
 
 func (s *wholeHTTP) check(ctx context.Context, streams []*load.Stream, _ sample) error {
-	return checkCounters(ctx, s.server.Store(), s.w, streams)
+	return checkCounters(ctx, s.server.Store(), s.w, streams, 0)
 }
 
 func (s *wholeHTTP) close() error {

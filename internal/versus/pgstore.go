@@ -67,7 +67,7 @@ func (p *pgStore) submitter(ctx context.Context) (func(*load.Batch) error, error
 }
 
 func (p *pgStore) check(ctx context.Context, streams []*load.Stream, _ sample) error {
-	return checkCounters(ctx, p.s, p.b.w, streams)
+	return checkCounters(ctx, p.s, p.b.w, streams, 0)
 }
 
 func (p *pgStore) close() error { return p.s.Close() }
