@@ -132,7 +132,7 @@ func TestCorrectionsNeedTheScopeBilling(t *testing.T) {
 // The lane asks the same gate: a correction of an ingest key ends there.
 func TestCorrectionsInALane(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRoad(true)
+		r := newRoad(throughLane)
 		defer r.shutdown(t)
 		conn := r.inner.dial()
 		defer conn.Close()

@@ -14,8 +14,6 @@ import (
 	"github.com/tallystick/tallystick/internal/store"
 )
 
-const adjustmentEntity = "adjustment"
-
 // AdjustmentFilter says which adjustments are wanted; empty fields and a nil month take any.
 type AdjustmentFilter struct {
 	Meter, Customer string
@@ -92,7 +90,7 @@ func (l *adjustmentList) read(v store.View, after uint64) error {
 // take adds a row's adjustments. Rows are valid during the call only.
 func (l *adjustmentList) take(r *ledger.Row) error {
 	if r.Change != nil {
-		if r.Change.EntityType != adjustmentEntity {
+		if r.Change.EntityType != audit.EntityAdjustment {
 			return nil
 		}
 		state, err := ledger.DecodeState(r)
@@ -265,7 +263,7 @@ func adjust(tx store.Tx, action, slug string, a usage.Adjustment) (usage.Adjustm
 	expected := tx.Head().Seq + 1
 	id := usage.ManualID(expected)
 	payload := adjustmentPayload{id, slug, a.Customer, a.Month.String(), a.Amount.String(), a.Reason, a.Reverts, a.Replay}
-	seq, err := appendTold(tx, a.Actor, audit.Of(adjustmentEntity, action, id), payload, ledger.State{Adjustment: &a})
+	seq, err := appendTold(tx, a.Actor, audit.Of(audit.EntityAdjustment, action, id), payload, ledger.State{Adjustment: &a})
 	if err != nil {
 		return usage.Adjustment{}, err
 	}

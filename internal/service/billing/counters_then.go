@@ -3,6 +3,7 @@ package billing
 import (
 	"fmt"
 
+	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/service/past"
 	"github.com/tallystick/tallystick/internal/store"
@@ -36,12 +37,17 @@ func asThen(then *past.Ledger, today []Counter) ([]Counter, error) {
 	kept := today[:0]
 	for _, c := range today {
 		m, err := then.Meter(c.Meter.Slug)
+		if problem.Is(err, problem.NotFound) {
+			continue
+		}
 		if err != nil {
-			continue // there was no such meter
+			return nil, err
 		}
 		c.Meter = m
 		kept = append(kept, c)
-		names[c.id()] = true
+		if c.Counter.Adjusted { // once adjusted, a counter says so for good
+			names[c.id()] = true
+		}
 	}
 	manual, err := then.Manual(names)
 	if err != nil {
@@ -56,7 +62,11 @@ func asThen(then *past.Ledger, today []Counter) ([]Counter, error) {
 		if isEmpty(&c.Counter) {
 			continue
 		}
-		c.Closed = then.Period(c.Month).Closed
+		p, err := then.Period(c.Month)
+		if err != nil {
+			return nil, err
+		}
+		c.Closed = p.Closed
 		out = append(out, *c)
 	}
 	return out, nil

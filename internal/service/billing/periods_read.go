@@ -95,7 +95,10 @@ func periodsThen(v store.View, from calendar.Month, limit int, asOf past.Point) 
 			if !was {
 				continue
 			}
-			if out = append(out, then.Period(p.Month)); len(out) == limit {
+			if p, err = then.Period(p.Month); err != nil {
+				return nil, err
+			}
+			if out = append(out, p); len(out) == limit {
 				return out, nil
 			}
 		}

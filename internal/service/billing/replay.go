@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tallystick/tallystick/internal/core/amount"
+	"github.com/tallystick/tallystick/internal/core/audit"
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/meter"
 	"github.com/tallystick/tallystick/internal/core/problem"
@@ -257,7 +258,7 @@ func (r *replaying) apply(ctx context.Context, p store.CounterPlace, d *computed
 			return fmt.Errorf("read counter: %w", err)
 		}
 		// Whether anybody adjusted since is one look at the audit log; what they did is read again outside of the transaction.
-		adjusted, err := tx.AuditEvents(store.AuditQuery{EntityType: adjustmentEntity, Limit: 1})
+		adjusted, err := tx.AuditEvents(store.AuditQuery{EntityType: audit.EntityAdjustment, Limit: 1})
 		if err != nil {
 			return fmt.Errorf("look for adjustments: %w", err)
 		}

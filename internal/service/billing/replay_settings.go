@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tallystick/tallystick/internal/core/amount"
+	"github.com/tallystick/tallystick/internal/core/audit"
 	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/meter"
 	"github.com/tallystick/tallystick/internal/core/usage"
@@ -160,7 +161,7 @@ func (r *replaying) note(v store.View) error {
 }
 
 func (r *replaying) noteRow(row *ledger.Row) error {
-	if row.Change == nil || row.Change.EntityType != adjustmentEntity {
+	if row.Change == nil || row.Change.EntityType != audit.EntityAdjustment {
 		return nil
 	}
 	state, err := ledger.DecodeState(row)

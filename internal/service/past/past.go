@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"sort"
 
+	"github.com/tallystick/tallystick/internal/core/audit"
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/meter"
@@ -82,80 +83,94 @@ func lastBy(v store.View, t calendar.Micros, head uint64) (uint64, error) {
 }
 
 // Ledger is a tenant's ledger as it was when the row Seq had been committed.
+//
+// What was is found from what is: meters and closed periods never go away, every change of a meter and every adjustment is in the
+// audit log under its own name, and a period is closed once, by a row that it names. So an answer reads the rows of what
+// it is about, however many other changes the ledger holds.
 type Ledger struct {
-	Seq     uint64
-	view    store.View
-	meters  map[string]meter.Meter
-	periods map[calendar.Month]usage.Period
+	Seq  uint64
+	view store.View
 }
 
-// Open reads what the ledger's changes had made of meters and periods. Errors: Invalid (the ledger has not got there).
+// Open finds the moment. Errors: Invalid (the ledger has not got there).
 func Open(v store.View, p Point) (*Ledger, error) {
 	seq, err := p.Seq(v)
 	if err != nil {
 		return nil, err
 	}
-	l := &Ledger{Seq: seq, view: v, meters: map[string]meter.Meter{}, periods: map[calendar.Month]usage.Period{}}
-	err = l.changes(func(s *ledger.State) {
-		switch {
-		case s.Meter != nil:
-			l.meters[s.Meter.Slug] = *s.Meter
-		case s.Close != nil:
-			l.periods[s.Close.Month] = *s.Close
-		}
-	})
-	if err != nil {
-		return nil, err
-	}
-	return l, nil
-}
-
-// changes calls fn for the states that changes left behind, in order.
-func (l *Ledger) changes(fn func(*ledger.State)) error {
-	for after := uint64(0); after < l.Seq; {
-		var failed error
-		last, end, err := l.view.Rows(after, store.RowHint{Changes: true}, func(r *ledger.Row) bool {
-			if r.Seq > l.Seq {
-				return false
-			}
-			if r.Change == nil || len(r.Change.State) == 0 {
-				return true
-			}
-			s, err := ledger.DecodeState(r)
-			if err != nil {
-				failed = err
-				return false
-			}
-			fn(&s)
-			return true
-		})
-		if failed == nil {
-			failed = err
-		}
-		if failed != nil {
-			return fmt.Errorf("read changes up to row %d: %w", l.Seq, failed)
-		}
-		if end {
-			return nil
-		}
-		after = last
-	}
-	return nil
+	return &Ledger{Seq: seq, view: v}, nil
 }
 
 // Meter returns a meter as it was. Errors: NotFound.
 func (l *Ledger) Meter(slug string) (meter.Meter, error) {
-	m, ok := l.meters[slug]
-	if !ok {
-		return meter.Meter{}, problem.New(problem.NotFound, "there was no meter %q then", slug)
+	missing := problem.New(problem.NotFound, "there was no meter %q then", slug)
+	now, err := l.view.Meter(slug)
+	if problem.Is(err, problem.NotFound) {
+		return meter.Meter{}, missing
 	}
-	return m, nil
+	if err != nil {
+		return meter.Meter{}, fmt.Errorf("read meter %s: %w", slug, err)
+	}
+	q := store.AuditQuery{EntityType: audit.EntityMeter, EntityID: slug, Limit: 1}
+	last, err := l.changed(q)
+	if err != nil {
+		return meter.Meter{}, err
+	}
+	if last <= l.Seq {
+		return now.Meter, nil // nobody has changed it since
+	}
+	q.Before = l.Seq + 1
+	if last, err = l.changed(q); err != nil {
+		return meter.Meter{}, err
+	}
+	if last == 0 {
+		return meter.Meter{}, missing
+	}
+	return l.meterAt(slug, last)
+}
+
+// changed is the number of the last row that a query names, or 0.
+func (l *Ledger) changed(q store.AuditQuery) (uint64, error) {
+	rows, err := l.view.AuditEvents(q)
+	if err != nil {
+		return 0, fmt.Errorf("look for changes of %s %s: %w", q.EntityType, q.EntityID, err)
+	}
+	if len(rows) == 0 {
+		return 0, nil
+	}
+	return rows[0].Seq, nil
+}
+
+// meterAt is what the row left of a meter.
+func (l *Ledger) meterAt(slug string, seq uint64) (out meter.Meter, err error) {
+	found, failed := false, error(nil)
+	_, _, err = l.view.Rows(seq-1, store.RowHint{Changes: true}, func(r *ledger.Row) bool {
+		if r.Seq != seq || r.Change == nil {
+			return false
+		}
+		s, err := ledger.DecodeState(r)
+		if failed = err; err == nil && s.Meter != nil && s.Meter.Slug == slug {
+			out, found = *s.Meter, true
+		}
+		return false
+	})
+	if err = errors.Join(err, failed); err != nil {
+		return out, fmt.Errorf("read meter %s at row %d: %w", slug, seq, err)
+	}
+	if !found {
+		return out, fmt.Errorf("row %d is no change of meter %s, though the audit log says so: run `tallystick verify`", seq, slug)
+	}
+	return out, nil
 }
 
 // Period returns a month as it was: open unless it had been closed.
-func (l *Ledger) Period(m calendar.Month) usage.Period {
-	if p, ok := l.periods[m]; ok {
-		return p
+func (l *Ledger) Period(m calendar.Month) (usage.Period, error) {
+	p, err := l.view.Period(m)
+	if err != nil {
+		return usage.Period{}, fmt.Errorf("read period %s: %w", m, err)
 	}
-	return usage.Period{Month: m}
+	if p.Closed && p.Seq > l.Seq {
+		return usage.Period{Month: m}, nil
+	}
+	return p, nil
 }

@@ -14,8 +14,6 @@ import (
 	"github.com/tallystick/tallystick/internal/store"
 )
 
-const meterEntity = "meter"
-
 // CreateMeter makes a meter as it is given; its number and time of creation are the registry's. Errors: NotFound, Invalid,
 // TenantClosed, Exists, Conflict (too many meters).
 func (s *Service) CreateMeter(ctx context.Context, actor, tenantID string, m meter.Meter) (store.Meter, error) {
@@ -141,7 +139,7 @@ func (a author) appendMeter(tx store.Tx, action string, m *meter.Meter) error {
 		Lateness: m.Lateness.String(), Late: m.Late.String(), KeyPolicy: m.KeyPolicy.String(), KeyFields: m.KeyFields,
 		KeyBucket: span(m.KeyBucket), Future: m.Future.String(), Rounding: m.Rounding.String(),
 	}
-	return a.append(tx, audit.Of(meterEntity, action, m.Slug), payload, ledger.State{Meter: m})
+	return a.append(tx, audit.Of(audit.EntityMeter, action, m.Slug), payload, ledger.State{Meter: m})
 }
 
 // span is a duration for a person; zero is absent.
