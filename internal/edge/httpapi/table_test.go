@@ -21,7 +21,7 @@ func tableWorld(t *testing.T) *world {
 		events = append(events, fmt.Sprintf(`{"id":"=e%d","meter":"calls","customer":"%s","resource":"-r","time":"2026-11-10T0%d:00:00Z","quantity":"1.5","properties":{%s}}`, i, c[0], i, c[1]))
 	}
 	w.send("["+strings.Join(events, ",")+"]").status(t, 200)
-	w.send(`{"id":"fix","corrects":"=e5","quantity":"-0.5","reason":"=HYPERLINK(1)"}`).status(t, 200)
+	w.correct(`{"id":"fix","corrects":"=e5","quantity":"-0.5","reason":"=HYPERLINK(1)"}`).status(t, 200)
 	w.send(`{"id":"late","meter":"calls","customer":"plain","time":"2026-11-01T00:00:00Z"}`).status(t, 200)
 	return w
 }
