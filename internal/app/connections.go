@@ -52,7 +52,7 @@ func (m *metrics) watchConnections(api *httpapi.Server) {
 		counter(refused, "all", func(c httpapi.ConnectionCounts) int64 { return c.Refused }),
 		counter(refused, "address", func(c httpapi.ConnectionCounts) int64 { return c.Crowded }),
 		prometheus.NewCounterFunc(prometheus.CounterOpts(name("connections_displaced_total",
-			"Connections without a valid key that were closed in favour of a new one, because all places were taken.")),
+			"Connections without a valid key that were closed to make room for a new one, because all places were taken.")),
 			func() float64 { return float64(api.Connections().Displaced) }),
 	)
 }

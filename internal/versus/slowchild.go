@@ -164,7 +164,7 @@ func (t *tricklers) live(ctx context.Context, i int, opened func()) {
 		}
 		return
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	t.open.Add(1)
 	defer t.open.Add(-1)

@@ -2,7 +2,7 @@ package eventjson
 
 import (
 	"encoding/json"
-	"reflect"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -65,7 +65,7 @@ func TestBothModesOfCloudEventsAreAlike(t *testing.T) {
 		if err != nil || wantErr != nil {
 			t.Fatalf("%s %s: %v, %v", tc.attributes, tc.data, err, wantErr)
 		}
-		if !reflect.DeepEqual(got, want) {
+		if fmt.Sprintf("%+v %v", got, got.Events[0].Invalid) != fmt.Sprintf("%+v %v", want, want.Events[0].Invalid) {
 			t.Errorf("%s %s\nbinary     %+v\nstructured %+v", tc.attributes, tc.data, got, want)
 		}
 	}

@@ -22,7 +22,7 @@ type ConnectionCounts struct {
 	Open      int64
 	Refused   int64 // for want of a place
 	Crowded   int64 // refused because its address had too many
-	Displaced int64 // closed in favour of a newcomer
+	Displaced int64 // closed to make room for a newcomer
 }
 
 // connectionCounts are those of a server, over all its listeners.

@@ -235,7 +235,7 @@ func checkLibraryFree(t *testing.T, answers string) {
 			t.Fatalf("answered %q: %v", answers, err)
 		}
 		body, err := io.ReadAll(a.Body)
-		if err != nil {
+		if err := errors.Join(err, a.Body.Close()); err != nil {
 			t.Fatalf("answered %q: %v", answers, err)
 		}
 		if a.StatusCode == http.StatusContinue {

@@ -114,8 +114,10 @@ func (l *Listener) turnAway(conn net.Conn, refused *problem.Error) {
 		return
 	}
 	l.running.Go(func() {
-		defer func() { <-l.turning }()
-		defer conn.Close()
+		defer func() {
+			_ = conn.Close()
+			<-l.turning
+		}()
 		if l.tls != nil {
 			return
 		}
