@@ -12,8 +12,8 @@ import (
 	"github.com/tallystick/tallystick/internal/core/usage"
 )
 
-// Given many times more rows than a gatherer holds, of any customers and in any order, then each is handed on once, in a piece of its
-// customer, with its own values; and no more are held than the bound says.
+// Given many times more rows than a gatherer holds, of any customers and in any order, then each is handed on once,
+// in a piece of its customer, with its own values; and no more are held than the bound says.
 func TestAGathererLosesAndDoublesNothing(t *testing.T) {
 	for _, limit := range []int{1, 2, 7, 64} {
 		rng := rand.New(rand.NewPCG(1, uint64(limit)))
@@ -29,14 +29,16 @@ func TestAGathererLosesAndDoublesNothing(t *testing.T) {
 				if s.Corrects != nil {
 					corrects = s.Corrects[i]
 				}
-				got = append(got, fmt.Sprint(s.Customer, s.Seq[i], s.Time[i], s.Value[i], s.Key[i].Name, s.Resource[i], corrects))
+				got = append(got,
+					fmt.Sprint(s.Customer, s.Seq[i], s.Time[i], s.Value[i], s.Key[i].Name, s.Resource[i], corrects))
 			}
 			return nil
 		})
 		g.limit = limit
 		for seq := uint64(1); seq <= 1000; seq++ {
 			e := &usage.Row{Event: usage.Event{
-				Customer: fmt.Sprint("c", rng.IntN(5)), Time: calendar.Micros(rng.Int64N(1e9)), Resource: fmt.Sprint("r", seq),
+				Customer: fmt.Sprint("c", rng.IntN(5)), Resource: fmt.Sprint("r", seq),
+				Time: calendar.Micros(rng.Int64N(1e9)),
 			}, Key: usage.Key{Space: usage.ClientSpace, Name: fmt.Sprint("k", seq)}}
 			if rng.IntN(10) == 0 {
 				e.Corrects = fmt.Sprint("k", seq-1)

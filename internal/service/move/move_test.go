@@ -330,7 +330,8 @@ func (f *forgetful) Import(ctx context.Context, id string, s ledger.Section) err
 	return f.Store.Import(ctx, id, s)
 }
 
-// Given a head, at either side, that is not what the rows give, whichever part of it is off, then a move does not end well.
+// Given a head, at either side, that is not what the rows give, whichever part of it is off, then a move does not end
+// well.
 func TestAMoveComparesHeads(t *testing.T) {
 	for name, bend := range map[string]func(*ledger.Head){
 		"a row less":    func(h *ledger.Head) { h.Seq-- },
@@ -339,11 +340,13 @@ func TestAMoveComparesHeads(t *testing.T) {
 		"another clock": func(h *ledger.Head) { h.Clock++ },
 	} {
 		to := naive.New(naive.Options{Now: storetest.NewClock().Now})
-		if _, err := move.Run(context.Background(), filled(t), &bent{to, bend}, move.Options{}); !errors.Is(err, move.ErrDiffers) {
+		_, err := move.Run(context.Background(), filled(t), &bent{to, bend}, move.Options{})
+		if !errors.Is(err, move.ErrDiffers) {
 			t.Errorf("%s at the target: %v", name, err)
 		}
 		to = naive.New(naive.Options{Now: storetest.NewClock().Now})
-		if _, err := move.Run(context.Background(), &bent{filled(t), bend}, to, move.Options{}); !errors.Is(err, move.ErrBroken) {
+		_, err = move.Run(context.Background(), &bent{filled(t), bend}, to, move.Options{})
+		if !errors.Is(err, move.ErrBroken) {
 			t.Errorf("%s at the source: %v", name, err)
 		}
 	}
@@ -354,7 +357,8 @@ func TestASectionThatIsLostOnTheWay(t *testing.T) {
 	sections := 12 // of three tenants: the last one of each, and of all
 	for _, lost := range []int{4, 8, sections} {
 		to := naive.New(naive.Options{Now: storetest.NewClock().Now})
-		if _, err := move.Run(context.Background(), filled(t), &forgetful{to, lost}, move.Options{}); !errors.Is(err, move.ErrDiffers) {
+		_, err := move.Run(context.Background(), filled(t), &forgetful{to, lost}, move.Options{})
+		if !errors.Is(err, move.ErrDiffers) {
 			t.Errorf("section %d: %v", lost, err)
 		}
 	}

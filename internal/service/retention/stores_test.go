@@ -50,10 +50,11 @@ func TestYearOnEngine(t *testing.T) {
 	})
 }
 
-// Given several months in many segments that leave in one go, on the embedded store, then what is left adds up, at once, after a start,
-// and after all that is derived was made again; and the archives give everything back.
+// Given several months in many segments that leave in one go, on the embedded store, then what is left adds up, at
+// once, after a start, and after all that is derived was made again; and the archives give everything back.
 func TestManySegmentsLeaveAtOnce(t *testing.T) {
-	o := engine.Options{Dir: "data", FS: vfs.NewMem(), SegmentBytes: 32 << 10, IndexEntries: 64, CheckpointBytes: 8 << 10}
+	o := engine.Options{Dir: "data", FS: vfs.NewMem(),
+		SegmentBytes: 32 << 10, IndexEntries: 64, CheckpointBytes: 8 << 10}
 	l := newLife(t, func(t *testing.T, now func() time.Time) store.Store {
 		o.Now = now
 		return mustOpen(t, o)
@@ -63,7 +64,8 @@ func TestManySegmentsLeaveAtOnce(t *testing.T) {
 		for day := range 6 {
 			l.clock.Advance(100 * time.Hour)
 			l.deliver(l.facts(fmt.Sprintf("%d-%d", month, day))...)
-			padded := storetest.Fact(fmt.Sprintf("padded-%d-%d", month, day), "bytes", "padded", calendar.FromTime(l.clock.Now()), "1")
+			now := calendar.FromTime(l.clock.Now())
+			padded := storetest.Fact(fmt.Sprintf("padded-%d-%d", month, day), "bytes", "padded", now, "1")
 			l.deliver(storetest.With(padded, storetest.Text("padding", strings.Repeat("x", 3000))))
 		}
 		closing := l.month()

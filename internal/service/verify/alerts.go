@@ -12,12 +12,12 @@ import (
 	"github.com/tallystick/tallystick/internal/core/usage"
 )
 
-// alerts wants a row for every threshold that a fact reached, right behind the fact. It follows the rows of the first pass and knows at
-// each of them what was used so far, which plans were in force and what had been reported. Alerts beyond those that are due are
-// let pass: the mark that they raise is held against the store's own.
+// alerts wants a row for every threshold that a fact reached, right behind the fact. It follows the rows of the first
+// pass and knows at each of them what was used so far, which plans were in force and what had been reported. Alerts
+// beyond those that are due are let pass: the mark that they raise is held against the store's own.
 //
-// A batch leaves quota.MaxAlerts alerts at most, and the rest to later facts. Where a batch ends is not in the ledger, so that
-// fewer are let pass once a section has that many.
+// A batch leaves quota.MaxAlerts alerts at most, and the rest to later facts. Where a batch ends is not in the
+// ledger, so that fewer are let pass once a section has that many.
 type alerts struct {
 	follows bool // the tenant has plans
 	rules   map[string]*quota.Rules
@@ -29,8 +29,10 @@ type alerts struct {
 }
 
 func newAlerts(follows bool) alerts {
-	return alerts{follows: follows, rules: map[string]*quota.Rules{}, used: map[usage.CounterID]amount.Amount{}, rest: map[factID]amount.Amount{},
-		missed: map[usage.CounterID]uint16{}}
+	return alerts{
+		follows: follows, rules: map[string]*quota.Rules{}, used: map[usage.CounterID]amount.Amount{},
+		rest: map[factID]amount.Amount{}, missed: map[usage.CounterID]uint16{},
+	}
 }
 
 // followAlerts takes a row in, when it was noted.
@@ -50,7 +52,8 @@ func (b *book) followAlerts(r *ledger.Row) error {
 	if got := state.Alert; got != nil {
 		a.section++
 		a.due = slices.DeleteFunc(a.due, func(d quota.Alert) bool {
-			return d.Meter == got.Meter && d.Customer == got.Customer && d.Month == got.Month && d.Threshold == got.Threshold
+			same := d.Meter == got.Meter && d.Customer == got.Customer && d.Month == got.Month
+			return same && d.Threshold == got.Threshold
 		})
 		return nil
 	}
@@ -82,7 +85,8 @@ func (b *book) missedAlerts() {
 		if d.Customer != "" {
 			whose = fmt.Sprintf("%q", d.Customer)
 		}
-		b.differs(fmt.Sprintf("alert at %d %% of %s for %s in %s", d.Threshold, d.Slug, whose, d.Month), fmt.Sprintf("one at %s", d.Used), "none")
+		what := fmt.Sprintf("alert at %d %% of %s for %s in %s", d.Threshold, d.Slug, whose, d.Month)
+		b.differs(what, fmt.Sprintf("one at %s", d.Used), "none")
 	}
 }
 

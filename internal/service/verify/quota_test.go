@@ -76,7 +76,7 @@ func (v *bentPlansView) Counter(id usage.CounterID) (usage.Counter, error) {
 var wrongPlans = map[string]bentPlans{
 	"right":                    {},
 	"a plan is gone":           {plan: leaveOut[quota.Plan]},
-	"a plan allows more":       {plan: func(p *quota.Plan) bool { p.Quotas[0].Limit = amount.FromInt(99); return true }},
+	"a plan allows more":       {plan: allowMore},
 	"a customer lost its plan": {assigned: leaveOut[quota.Assignment]},
 	"a customer has another":   {assigned: func(a *quota.Assignment) bool { a.Plan = "basic"; return true }},
 	"the tenant has another":   {own: "basic"},
@@ -88,7 +88,13 @@ var wrongPlans = map[string]bentPlans{
 	"a customer's is too high": {counter: func(c *usage.Counter) { c.Alerted = 100 }},
 }
 
-// A store that forgets a plan, or has used more or less of it than its rows say, is found out, by exactly these differences.
+func allowMore(p *quota.Plan) bool {
+	p.Quotas[0].Limit = amount.FromInt(99)
+	return true
+}
+
+// A store that forgets a plan, or has used more or less of it than its rows say, is found out, by exactly these
+// differences.
 func TestWrongPlansAndTalliesAreReported(t *testing.T) {
 	reported(t, "testdata/plans", slices.Sorted(maps.Keys(wrongPlans)), func(name string) verify.Report {
 		s := naive.New(naive.Options{Now: storetest.NewClock().Now})
@@ -99,8 +105,8 @@ func TestWrongPlansAndTalliesAreReported(t *testing.T) {
 	})
 }
 
-// Given a ledger in which thresholds were reached and some of the alerts were never recorded, in a store that agrees with its
-// ledger otherwise, then each that is missing is reported, and no other.
+// Given a ledger in which thresholds were reached and some of the alerts were never recorded, in a store that agrees
+// with its ledger otherwise, then each that is missing is reported, and no other.
 func TestMissingAlertsAreReported(t *testing.T) {
 	drop := map[string]func(a *quota.Alert) bool{
 		"none":                      func(*quota.Alert) bool { return false },
@@ -112,7 +118,8 @@ func TestMissingAlertsAreReported(t *testing.T) {
 		"the first of the tenant's": func(a *quota.Alert) bool { return a.Customer == "" && a.Threshold == 80 },
 	}
 	reported(t, "testdata/alerts", slices.Sorted(maps.Keys(drop)), func(name string) verify.Report {
-		from, to := naive.New(naive.Options{Now: storetest.NewClock().Now}), naive.New(naive.Options{Now: storetest.NewClock().Now})
+		now := storetest.NewClock().Now
+		from, to := naive.New(naive.Options{Now: now}), naive.New(naive.Options{Now: now})
 		limited(t, from)
 		reached(t, from)
 		without(t, from, to, drop[name])
@@ -139,7 +146,7 @@ func reached(t *testing.T, s store.Store) {
 		if err := storetest.PutMeter(tx, storetest.NewMeter("visits", meter.Count)); err != nil {
 			return err
 		}
-		return storetest.PutPlan(tx, quota.Plan{Name: "pro", Quotas: []quota.Quota{storetest.Hard("calls", "10"), storetest.Hard("visits", "1000")}})
+		return storetest.PutPlan(tx, allows("1000"))
 	})
 	for i := range 7 {
 		record(storetest.Fact(fmt.Sprint("v", i), "visits", "c", storetest.Ago(0), "1"))
@@ -148,10 +155,15 @@ func reached(t *testing.T, s store.Store) {
 		}
 	}
 	update(func(tx store.Tx) error {
-		return storetest.PutPlan(tx, quota.Plan{Name: "pro", Quotas: []quota.Quota{storetest.Hard("calls", "10"), storetest.Hard("visits", "8")}})
+		return storetest.PutPlan(tx, allows("8"))
 	})
 	record(storetest.Correction("again", "v6", "1"), storetest.Fact("v8", "visits", "c", storetest.Ago(0), "1"))
 	record(storetest.Fact("v9", "visits", "d", storetest.Ago(0), "1")) // refused
+}
+
+// allows is the plan with a limit on visits.
+func allows(visits string) quota.Plan {
+	return quota.Plan{Name: "pro", Quotas: []quota.Quota{storetest.Hard("calls", "10"), storetest.Hard("visits", visits)}}
 }
 
 // without carries a ledger over, all but some alerts.

@@ -18,9 +18,9 @@ import (
 // changes left behind. The second folds each fact with what its corrections left of it. Then the store's counters, entities and
 // lookups are held against the result.
 //
-// Memory grows with the largest tenant, not with the deployment: a hash of 16 bytes for each of its event rows and each
-// member of its unique meters (two to three times that with the table around them), some 300 bytes for each counter (400 where the
-// tenant has plans), and the corrections and manual adjustments.
+// Memory grows with the largest tenant, not with the deployment: a hash of 16 bytes for each of its event rows and
+// each member of its unique meters (two to three times that with the table around them), some 300 bytes for each
+// counter (400 where the tenant has plans), and the corrections and manual adjustments.
 
 // MaxDifferences bounds the list of a report. One wrong rule can make every counter differ; the first thousand tell as much.
 const MaxDifferences = 1000
@@ -57,8 +57,8 @@ type Report struct {
 // OK reports whether everything agreed.
 func (r *Report) OK() bool { return r.Found == 0 }
 
-// Ledgers is what is examined: a store at rest, or one moment of a store that serves meanwhile. All that a view shows must be
-// as of its head: of a PostgreSQL store it always is; of the embedded one it is in a snapshot.
+// Ledgers is what is examined: a store at rest, or one moment of a store that serves meanwhile. All that a view shows
+// must be as of its head: of a PostgreSQL store it always is; of the embedded one it is in a snapshot.
 type Ledgers interface {
 	View(ctx context.Context, tenantID string, fn func(v store.View) error) error
 	Tenants(ctx context.Context, after string, limit int) ([]tenant.Tenant, error)

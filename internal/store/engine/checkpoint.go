@@ -150,7 +150,8 @@ func (e *Engine) checkpointDue(size int64) bool {
 }
 
 func errNoRoom() error {
-	return problem.New(problem.Unavailable, "too little space is free on the data disk to write a checkpoint: free some").Retry(retryAfter)
+	p := problem.New(problem.Unavailable, "too little space is free on the data disk to write a checkpoint: free some")
+	return p.Retry(retryAfter)
 }
 
 func (e *Engine) hasRoom() bool {

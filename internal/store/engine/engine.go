@@ -119,10 +119,11 @@ type Engine struct {
 	gaveUp      error // why closing does not wait for a checkpoint; the checkpointer's
 	asked       checkpointRequests
 
-	// examined is held, by a token in it, by what reads the journal over and needs its rows to stay: a run of Verify, a Snapshot; and
-	// by Prune, which takes rows away.
+	// examined is held, by a token in it, by what reads the journal over and needs its rows to stay: a run of Verify,
+	// a Snapshot; and by Prune, which takes rows away.
 	examined chan struct{}
-	durable  atomic.Uint64 // the position that the journal is durable up to, and all that it says is published; see pack
+	// durable is the position that the journal is durable up to, and all that it says is published; see pack.
+	durable atomic.Uint64
 
 	probes fifo                 // the part of the queue of what Ready sends; guarded by queue.mu
 	probe  atomic.Pointer[work] // what Ready sent last

@@ -20,13 +20,14 @@ import (
 	"github.com/tallystick/tallystick/internal/store/storetest"
 )
 
-// Given a store that was closed, when any one bit of its files is flipped, then opening it, reading all of it or verifying it names
-// the file or what to do; or nothing that can be seen has changed. What is derived comes back by a rebuild, from the journal as
-// it is; a damaged journal is never read around. A damaged slice is: usage is answered right, the file is named once, and
-// the next verification finds nothing.
+// Given a store that was closed, when any one bit of its files is flipped, then opening it, reading all of it or
+// verifying it names the file or what to do; or nothing that can be seen has changed. What is derived comes back by a
+// rebuild, from the journal as it is; a damaged journal is never read around. A damaged slice is: usage is answered
+// right, the file is named once, and the next verification finds nothing.
 //
-// Every bit of what is not zero is flipped in the store's name, the journal and the key index, and in the state's own bookkeeping.
-// In long stretches of zeros, in slices, and in the tables and options of the state, some places are taken, always the same.
+// Every bit of what is not zero is flipped in the store's name, the journal and the key index, and in the state's own
+// bookkeeping. In long stretches of zeros, in slices, and in the tables and options of the state, some places are
+// taken, always the same.
 func TestEveryFlippedBitIsFoundOrHarmless(t *testing.T) {
 	f := newFlips(t)
 	defer mustEnd(t, f.oracle)
@@ -231,15 +232,16 @@ func (f *flips) look(fs *vfs.MemFS) (said string, err error) {
 	return "", nil
 }
 
-// readAround opens a store with a damaged slice, three times: the first verification names the file, the others find nothing, and
-// usage is always what the rows say.
+// readAround opens a store with a damaged slice, three times: the first verification names the file, the others find
+// nothing, and usage is always what the rows say.
 func (f *flips) readAround(fs *vfs.MemFS, path string) error {
 	for run := range 3 {
 		e, err := Open(f.sliced(fs))
 		if err != nil {
 			return err
 		}
-		err = e.View(context.Background(), "acme", func(v store.View) error { return sameSlices(v, rand.New(rand.NewPCG(1, 1))) })
+		rng := rand.New(rand.NewPCG(1, 1))
+		err = e.View(context.Background(), "acme", func(v store.View) error { return sameSlices(v, rng) })
 		said := e.Verify(context.Background(), nil)
 		if err = errors.Join(err, e.Close()); err != nil {
 			return fmt.Errorf("run %d: %w", run+1, err)

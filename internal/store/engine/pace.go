@@ -7,8 +7,8 @@ import (
 	"github.com/tallystick/tallystick/internal/store/engine/journal"
 )
 
-// While facts come in, what works beside the committer rests after each stretch of work, so that it takes a quarter of one
-// processor: on two of them the committer keeps seven eighths.
+// While facts come in, what works beside the committer rests after each stretch of work, so that it takes a quarter
+// of one processor: on two of them the committer keeps seven eighths.
 const (
 	workStretch = 2 * time.Millisecond
 	restFactor  = 3
@@ -25,7 +25,8 @@ type pacer struct {
 // begin starts a stretch of work.
 func (p *pacer) begin() { p.since, p.seen = time.Now(), p.e.durable.Load() }
 
-// pace gives way to the committer while it is busy. It reports false when the engine ends or the work is not wanted any more.
+// pace gives way to the committer while it is busy. It reports false when the engine ends or the work is not wanted
+// any more.
 func (p *pacer) pace() bool {
 	worked := time.Since(p.since)
 	if worked < workStretch {

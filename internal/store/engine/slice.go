@@ -11,8 +11,9 @@ import (
 	"github.com/tallystick/tallystick/internal/store/engine/slice"
 )
 
-// Slice implements store.View. Rows of records before what is covered are in the slices, or in holes of them; holes, files that
-// cannot be read, and everything after are read from the journal. The slices may already know rows that the view does not: their numbers tell.
+// Slice implements store.View. Rows of records before what is covered are in the slices, or in holes of them; holes,
+// files that cannot be read, and everything after are read from the journal. The slices may already know rows that
+// the view does not: their numbers tell.
 func (v *view) Slice(q store.SliceQuery, fn func(*store.Slice) error) error {
 	m := v.config.catalog.Number(q.Meter)
 	if m == nil {
@@ -33,7 +34,9 @@ func (v *view) Slice(q store.SliceQuery, fn func(*store.Slice) error) error {
 	if q.UpTo != 0 {
 		upTo = min(upTo, q.UpTo)
 	}
-	missed, err := n.Read(slice.Query{Tenant: v.b.id, Meter: m.Slug, Customer: q.Customer, From: q.From, To: q.To, UpTo: upTo, Wants: q.Wants}, fn)
+	missed, err := n.Read(slice.Query{
+		Tenant: v.b.id, Meter: m.Slug, Customer: q.Customer, From: q.From, To: q.To, UpTo: upTo, Wants: q.Wants,
+	}, fn)
 	if err != nil {
 		return err
 	}
@@ -49,7 +52,8 @@ func (v *view) Slice(q store.SliceQuery, fn func(*store.Slice) error) error {
 			return err
 		}
 	}
-	return v.scanSpan(q, slice.Span{From: n.Covered, To: endOfTime}, written, func(*ledger.Row) bool { return true }, fn)
+	all := func(*ledger.Row) bool { return true }
+	return v.scanSpan(q, slice.Span{From: n.Covered, To: endOfTime}, written, all, fn)
 }
 
 // scanHole reads from the journal what the files do not have of a month.
@@ -74,9 +78,11 @@ func (v *view) written() uint64 {
 	return v.tx.section.first - 1
 }
 
-// scanSpan reads those rows of a span of the journal that wanted names. A span that never ends includes what a transaction has not
-// written yet.
-func (v *view) scanSpan(q store.SliceQuery, span slice.Span, written uint64, wanted func(*ledger.Row) bool, fn func(*store.Slice) error) error {
+// scanSpan reads those rows of a span of the journal that wanted names. A span that never ends includes what a
+// transaction has not written yet.
+func (v *view) scanSpan(
+	q store.SliceQuery, span slice.Span, written uint64, wanted func(*ledger.Row) bool, fn func(*store.Slice) error,
+) error {
 	after, err := v.before(span.From, written)
 	if err != nil {
 		return err

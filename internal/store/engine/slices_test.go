@@ -175,8 +175,8 @@ func TestSlicesAnswerLikeTheJournal(t *testing.T) {
 	}
 }
 
-// Given a journal that is many times what is sorted at once, when it is sliced for the first time, and again after a loss, then every
-// row is in one slice, whatever a batch holds when it is full.
+// Given a journal that is many times what is sorted at once, when it is sliced for the first time, and again after a
+// loss, then every row is in one slice, whatever a batch holds when it is full.
 func TestSlicesOfFullBatches(t *testing.T) {
 	for _, rows := range []int{1, 3, 6} {
 		t.Run(fmt.Sprint(rows), func(t *testing.T) {
@@ -196,7 +196,8 @@ func TestSlicesOfFullBatches(t *testing.T) {
 				if err := errors.Join(e.Settle(context.Background()), agree(e, rng)); err != nil {
 					t.Fatal(err)
 				}
-				if st := e.slicer.set.Stats(); st.Covered != e.journal.End() || st.Holes != 0 || st.Rows < int64(10*rows) || st.Damaged != int64(life) {
+				st := e.slicer.set.Stats()
+				if st.Covered != e.journal.End() || st.Holes != 0 || st.Rows < int64(10*rows) || st.Damaged != int64(life) {
 					t.Errorf("%+v, and the journal ends at %s", st, e.journal.End())
 				}
 				mustEnd(t, e)
@@ -222,7 +223,8 @@ func largestSlice(t *testing.T, fs vfs.FS) (path string) {
 	}
 	size := int64(0)
 	for _, name := range names {
-		if info, err := fs.Stat("data/slices/" + name); err == nil && strings.HasSuffix(name, ".parquet") && info.Size() > size {
+		info, err := fs.Stat("data/slices/" + name)
+		if err == nil && strings.HasSuffix(name, ".parquet") && info.Size() > size {
 			path, size = "data/slices/"+name, info.Size()
 		}
 	}
@@ -373,8 +375,8 @@ func TestALostSliceIsMadeAgain(t *testing.T) {
 	}
 }
 
-// Given every slice damaged under a store that has them open, when it is read, then readers are answered from the journal, right and at
-// once, and the files are set aside and made again.
+// Given every slice damaged under a store that has them open, when it is read, then readers are answered from the
+// journal, right and at once, and the files are set aside and made again.
 func TestDamageUnderAReader(t *testing.T) {
 	rng := rand.New(rand.NewPCG(4, 5))
 	clock, mem := storetest.NewClock(), vfs.NewMem()

@@ -12,8 +12,8 @@ import (
 	"github.com/tallystick/tallystick/internal/store/engine/slice"
 )
 
-// sliceCheck holds slices against the journal: the rows of each file are those of its month in the records that it covers. Its
-// snapshot is taken before the journal is read.
+// sliceCheck holds slices against the journal: the rows of each file are those of its month in the records that it
+// covers. Its snapshot is taken before the journal is read.
 type sliceCheck struct {
 	set      *slice.Set
 	snapshot *slice.Snapshot
@@ -70,7 +70,8 @@ func (c *sliceCheck) rows(b *book, pos journal.Position, s *section) {
 		}
 		d := c.partAt(r.Event.Month(), pos)
 		if d == nil {
-			c.outside = cmp.Or(c.outside, fmt.Errorf("row %d of tenant %s is in no slice and in no hole of them: run `tallystick rebuild`", r.Seq, b.id))
+			c.outside = cmp.Or(c.outside,
+				fmt.Errorf("row %d of tenant %s is in no slice and in no hole of them: run `tallystick rebuild`", r.Seq, b.id))
 			continue
 		}
 		for j := range r.Event.Outcomes {
@@ -102,8 +103,8 @@ func (c *sliceCheck) inHole(m calendar.Month, pos journal.Position) bool {
 	return false
 }
 
-// compare says what is wrong with the slices. All records were seen. Files that are damaged are set aside, and each is reported once,
-// together with those that were found by others since the last verification.
+// compare says what is wrong with the slices. All records were seen. Files that are damaged are set aside, and each
+// is reported once, together with those that were found by others since the last verification.
 func (c *sliceCheck) compare(going func() error, reached func(bytes int64)) error {
 	if c == nil {
 		return nil

@@ -16,10 +16,10 @@ import (
 	"github.com/tallystick/tallystick/internal/store/engine/state"
 )
 
-// Snapshot is the whole store as one checkpoint left it: rows, counters and everything else as of the same commit, however much is
-// committed meanwhile. It reads the checkpoint from the disk and holds no lock that the committer wants; while facts come in it
-// reads at the pace of what works beside the committer. A view of it shows a counter or a meter as the state on disk has it, so
-// that what is verified through it is what the next start would begin with.
+// Snapshot is the whole store as one checkpoint left it: rows, counters and everything else as of the same commit,
+// however much is committed meanwhile. It reads the checkpoint from the disk and holds no lock that the committer
+// wants; while facts come in it reads at the pace of what works beside the committer. A view of it shows a counter or
+// a meter as the state on disk has it, so that what is verified through it is what the next start would begin with.
 //
 // Rows do not leave while there is a snapshot: Prune waits for its release, and a snapshot for the end of Prune.
 type Snapshot struct {
@@ -30,8 +30,9 @@ type Snapshot struct {
 	pacer pacer
 }
 
-// Snapshot makes a checkpoint, if the last one is not up to date, and keeps it until Release. There is one at a time: a second call
-// waits, as Verify and Prune do. Its readers end when ctx ends or the store closes. Errors: Unavailable (the disk has no room for a checkpoint, or the store closes), and those of ctx.
+// Snapshot makes a checkpoint, if the last one is not up to date, and keeps it until Release. There is one at a time:
+// a second call waits, as Verify and Prune do. Its readers end when ctx ends or the store closes. Errors: Unavailable
+// (the disk has no room for a checkpoint, or the store closes), and those of ctx.
 func (e *Engine) Snapshot(ctx context.Context) (*Snapshot, error) {
 	if err := e.hold(ctx); err != nil {
 		return nil, err
@@ -46,7 +47,8 @@ func (e *Engine) Snapshot(ctx context.Context) (*Snapshot, error) {
 
 func (e *Engine) snapshot(ctx context.Context) (*Snapshot, error) {
 	durable := unpack(e.durable.Load())
-	n := &Snapshot{ctx: ctx, e: e, state: e.state.Snapshot(), heads: map[string]state.Head{}, pacer: pacer{e: e, stop: ctx.Done()}}
+	n := &Snapshot{ctx: ctx, e: e, state: e.state.Snapshot(), heads: map[string]state.Head{}}
+	n.pacer = pacer{e: e, stop: ctx.Done()}
 	at, err := n.state.Reflects()
 	if err == nil && at.Less(durable) {
 		if err := n.state.Close(); err != nil {

@@ -14,9 +14,9 @@ import (
 // without a fact, which would refuse a new one as a duplicate. That the counters are the fold of the rows is the port's
 // business and not looked at here.
 //
-// It may run beside everything else and proves it for what was decided when it began. It gives way to the committer, holds no lock
-// for longer than a few keys take, and its memory does not grow with the store. Only Prune waits for its end, and it for that of
-// Prune. It ends when ctx ends. report, if not nil, is called with bytes.
+// It may run beside everything else and proves it for what was decided when it began. It gives way to the committer,
+// holds no lock for longer than a few keys take, and its memory does not grow with the store. Only Prune waits for
+// its end, and it for that of Prune. It ends when ctx ends. report, if not nil, is called with bytes.
 func (e *Engine) Verify(ctx context.Context, report func(done, total int64)) error {
 	if err := e.hold(ctx); err != nil {
 		return err
@@ -77,8 +77,8 @@ func (e *Engine) Verify(ctx context.Context, report func(done, total int64)) err
 	return nil
 }
 
-// newKeyCheck notes how many keys there are, and for which rows, and waits until all of these are durable: then the journal
-// up to its end holds every row of them.
+// newKeyCheck notes how many keys there are, and for which rows, and waits until all of these are durable: then the
+// journal up to its end holds every row of them.
 func (e *Engine) newKeyCheck(ctx context.Context) (*keyCheck, error) {
 	c := &keyCheck{e: e, last: map[uint32]uint64{}, pacer: pacer{e: e, stop: ctx.Done()}}
 	var undurable []*group

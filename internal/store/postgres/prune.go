@@ -9,7 +9,8 @@ import (
 	"github.com/tallystick/tallystick/internal/store"
 )
 
-// pruneRows is how many numbers one transaction of pruning covers, unless Options.PruneRows says so: some thousand short row locks, which nobody else wants.
+// pruneRows is how many numbers one transaction of pruning covers, unless Options.PruneRows says so: some thousand
+// short row locks, which nobody else wants.
 const pruneRows = 5000
 
 // The last rows leave first, so that the last row of a month tells whether any have left. A condition on the partial index keeps the

@@ -8,9 +8,9 @@ import (
 	"github.com/tallystick/tallystick/internal/store/engine/journal"
 )
 
-// What is damaged is set aside: moved into a folder of its own, where it is read no more and a person can look at it. In its place
-// the manifest gets a hole, before the file is moved. So damage is found once: the next start, and the next verification, find
-// a hole, or the file that was made in its place.
+// What is damaged is set aside: moved into a folder of its own, where it is read no more and a person can look at it.
+// In its place the manifest gets a hole, before the file is moved. So damage is found once: the next start, and the
+// next verification, find a hole, or the file that was made in its place.
 
 const (
 	asideDir = "damaged"
@@ -40,7 +40,8 @@ func (s *Set) note(err error) {
 // maxDamage bounds what waits to be reported.
 const maxDamage = 1000
 
-// Report sets aside the file that a Damage names, so that it is read no more and made again. Other errors are no concern.
+// Report sets aside the file that a Damage names, so that it is read no more and made again. Other errors are no
+// concern.
 func (s *Set) Report(err error) {
 	var d *Damage
 	if !errors.As(err, &d) {
@@ -56,8 +57,8 @@ func (s *Set) Report(err error) {
 	}
 }
 
-// lose makes a file a hole and sets it aside. When the manifest cannot be written the file stays where it is: the next start
-// finds the damage again. editMu is held, or the set is not shared yet.
+// lose makes a file a hole and sets it aside. When the manifest cannot be written the file stays where it is: the
+// next start finds the damage again. editMu is held, or the set is not shared yet.
 func (s *Set) lose(f *file, err error) {
 	s.note(err)
 	m := &s.manifest
@@ -110,8 +111,14 @@ func (s *Set) boundAside(dir string) {
 	}
 }
 
-// VerifyManifest reads the manifest again, which nobody does between two starts. One that is not what was written is set aside and
-// written anew.
+// same reports whether two manifests name the same; numbers may have been handed out since one was written.
+func (m *manifest) same(other *manifest) bool {
+	return m.StoreID == other.StoreID && m.Covered == other.Covered &&
+		slices.Equal(m.Holes, other.Holes) && slices.Equal(m.Files, other.Files)
+}
+
+// VerifyManifest reads the manifest again, which nobody does between two starts. One that is not what was written is
+// set aside and written anew.
 func (s *Set) VerifyManifest() error {
 	s.editMu.Lock()
 	defer s.editMu.Unlock()
@@ -126,7 +133,7 @@ func (s *Set) VerifyManifest() error {
 	case errors.As(err, &damage):
 	case err != nil:
 		return err
-	case m.StoreID == own.StoreID && m.Covered == own.Covered && slices.Equal(m.Holes, own.Holes) && slices.Equal(m.Files, own.Files):
+	case m.same(own):
 		return nil
 	default:
 		damage = &Damage{File: path, Reason: "is not the manifest in use"}

@@ -65,13 +65,16 @@ type shape struct {
 	groupRows int
 	// dictionaryBytes is where a dictionary has stopped paying: pages after that hold plain values.
 	dictionaryBytes int64
-	// blockBytes is what one sum stands for, and the least that is read of a file. Files on disk are summed by the default.
+	// blockBytes is what one sum stands for, and the least that is read of a file. Files on disk are summed by the
+	// default.
 	blockBytes int
 	// readBuffer is what a column reads at a time: two or three pages of numbers.
 	readBuffer int
 }
 
-var defaultShape = shape{pageRows: 8192, groupRows: 16 * 8192, dictionaryBytes: 1 << 20, blockBytes: 64 << 10, readBuffer: 64 << 10}
+var defaultShape = shape{
+	pageRows: 8192, groupRows: 16 * 8192, dictionaryBytes: 1 << 20, blockBytes: 64 << 10, readBuffer: 64 << 10,
+}
 
 const (
 	// pageBytes ends pages of long strings. Numbers do not reach it in a page's rows.

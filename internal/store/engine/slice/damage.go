@@ -17,7 +17,7 @@ type Damage struct {
 }
 
 func (d *Damage) Error() string {
-	return fmt.Sprintf("slice damaged: %s at offset %d: %s: it is set aside in %q beside it and made again from the journal; nothing is lost",
+	return fmt.Sprintf("slice damaged: %s at offset %d: %s: it is set aside in the folder %s and made again; nothing is lost",
 		d.File, d.Offset, d.Reason, asideDir)
 }
 

@@ -65,7 +65,8 @@ func openHandle(f *file) (*handle, error) {
 
 func (h *handle) readFooter() (err error) {
 	f := h.file
-	h.parquet, err = parquet.OpenFile(h.checked, f.Bytes, parquet.SkipPageIndex(true), parquet.SkipBloomFilters(true), parquet.ReadBufferSize(f.set.shape.readBuffer))
+	h.parquet, err = parquet.OpenFile(h.checked, f.Bytes, parquet.SkipPageIndex(true), parquet.SkipBloomFilters(true),
+		parquet.ReadBufferSize(f.set.shape.readBuffer))
 	if err != nil {
 		return fmt.Errorf("open slice %s: %w", f.path, err)
 	}

@@ -154,8 +154,8 @@ func read(n *Snapshot, q Query) (out []line, err error) {
 	return sortLines(out), err
 }
 
-// readAround asks the slices, and the facts for what the slices missed. It also returns how many rows of the files that could not be read
-// had been handed on before.
+// readAround asks the slices, and the facts for what the slices missed. It also returns how many rows of the files
+// that could not be read had been handed on before.
 func (w *world) readAround(t tb, n *Snapshot, q Query) (out []line, before int, missed []Missed) {
 	t.Helper()
 	missed, err := n.Read(q, func(s *store.Slice) error {
@@ -167,7 +167,7 @@ func (w *world) readAround(t tb, n *Snapshot, q Query) (out []line, before int, 
 	}
 	for i := range missed {
 		m := &missed[i]
-		for _, l := range w.scan(t, q, func(record int, month calendar.Month) bool { return month == m.Month && m.Holds(position(record)) }) {
+		for _, l := range w.scan(t, q, m.records) {
 			if m.Has(l.customer, l.time, l.seq) {
 				out = append(out, l)
 			} else {
@@ -176,6 +176,11 @@ func (w *world) readAround(t tb, n *Snapshot, q Query) (out []line, before int, 
 		}
 	}
 	return sortLines(out), before, missed
+}
+
+// records reports whether a record's rows of a month are in the hole.
+func (h *Hole) records(record int, m calendar.Month) bool {
+	return m == h.Month && h.Holds(position(record))
 }
 
 // scan answers a query from the facts of some records, by the port's own gatherer.

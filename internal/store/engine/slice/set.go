@@ -48,9 +48,9 @@ const suffix = ".parquet"
 
 func fileName(number uint64) string { return fmt.Sprintf("%012d%s", number, suffix) }
 
-// Open opens the slices of a directory. Files that are missing or do not fit become holes; a manifest that cannot be read takes
-// all of them with it. What is damaged is set aside, and TakeDamage returns it. Errors: *VersionError, or a failure of the file
-// system.
+// Open opens the slices of a directory. Files that are missing or do not fit become holes; a manifest that cannot be
+// read takes all of them with it. What is damaged is set aside, and TakeDamage returns it. Errors: *VersionError, or
+// a failure of the file system.
 func Open(o Options) (*Set, error) {
 	if err := o.FS.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make directory of slices: %w", err)
@@ -239,7 +239,9 @@ type Stats struct {
 func (s *Set) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := Stats{Files: len(s.current.files), Holes: len(s.current.Holes), Merges: s.merges, Damaged: s.damaged, Covered: s.current.Covered}
+	out := Stats{
+		Files: len(s.current.files), Holes: len(s.current.Holes), Merges: s.merges, Damaged: s.damaged, Covered: s.current.Covered,
+	}
 	for _, f := range s.current.files {
 		out.Rows += f.Rows
 		out.Bytes += f.Bytes

@@ -95,7 +95,8 @@ func (s *Set) discard(f *file) {
 	_ = s.fs.Remove(sumsName(f.path))
 }
 
-// Missed is what could not be read of a file: its month's rows of a span of the journal, but for those that were handed on before.
+// Missed is what could not be read of a file: its month's rows of a span of the journal, but for those that were
+// handed on before.
 type Missed struct {
 	Hole
 	Err  error
@@ -112,11 +113,13 @@ type rowPlace struct {
 
 // Has reports whether a row is among what was missed.
 func (m *Missed) Has(customer string, t calendar.Micros, seq uint64) bool {
-	return !m.some || cmp.Or(cmp.Compare(customer, m.last.customer), cmp.Compare(t, m.last.time), cmp.Compare(seq, m.last.seq)) > 0
+	last := &m.last
+	return !m.some ||
+		cmp.Or(cmp.Compare(customer, last.customer), cmp.Compare(t, last.time), cmp.Compare(seq, last.seq)) > 0
 }
 
-// Read calls fn for the usage that the query names and the files hold, piece by piece. What it could not read of them it returns, for
-// the caller to look up in the journal. Errors are those of fn.
+// Read calls fn for the usage that the query names and the files hold, piece by piece. What it could not read of them
+// it returns, for the caller to look up in the journal. Errors are those of fn.
 func (n *Snapshot) Read(q Query, fn func(*store.Slice) error) (missed []Missed, err error) {
 	if q.From >= q.To {
 		return nil, nil
@@ -155,15 +158,17 @@ type Part struct {
 func (n *Snapshot) Parts() []Part {
 	out := make([]Part, len(n.files))
 	for i, f := range n.files {
-		out[i] = Part{Hole: Hole{Month: f.Month, Span: f.Span}, Digest: Digest{Rows: f.Rows, Sum: f.fileMeta.Digest}, file: f}
+		out[i] = Part{Hole: Hole{f.Month, f.Span}, Digest: Digest{Rows: f.Rows, Sum: f.fileMeta.Digest}, file: f}
 	}
 	return out
 }
 
-// Verify reads every block of a file against its sum. want is what the journal gives. It ends when reached returns an error.
+// Verify reads every block of a file against its sum. want is what the journal gives. It ends when reached returns an
+// error.
 func (n *Snapshot) Verify(p *Part, want Digest, reached func(bytes int64) error) error {
 	if p.Digest != want {
-		return &Damage{File: p.file.path, Reason: fmt.Sprintf("holds %d rows, the journal gives %d or others", p.Digest.Rows, want.Rows)}
+		reason := fmt.Sprintf("holds %d rows, the journal gives %d or others", p.Digest.Rows, want.Rows)
+		return &Damage{File: p.file.path, Reason: reason}
 	}
 	return n.set.cache.use(p.file, func(h *handle) error { return h.checked.verify(reached) })
 }

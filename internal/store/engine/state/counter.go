@@ -142,8 +142,8 @@ func (s *Reader) Counters(tenant uint32, from store.CounterPlace, fn func(store.
 	})
 }
 
-// NextMonth returns the first month at or after from that has counters; false when there is none. A counter that facts were only refused
-// at is empty, and does not count.
+// NextMonth returns the first month at or after from that has counters; false when there is none. A counter that
+// facts were only refused at is empty, and does not count.
 func (s *Reader) NextMonth(tenant uint32, from calendar.Month) (m calendar.Month, ok bool, err error) {
 	err = s.Counters(tenant, store.CounterPlace{Month: from}, func(p store.CounterPlace, c *Counter) bool {
 		m, ok = p.Month, !c.Empty()

@@ -178,8 +178,8 @@ func (s *State) Commit(c *Checkpoint, id [16]byte, at journal.Position) error {
 	return nil
 }
 
-// Verify reads every table and checks its checksums. It may run beside everything else. It calls pace after each stretch of entries
-// and ends with its error.
+// Verify reads every table and checks its checksums. It may run beside everything else. It calls pace after each
+// stretch of entries and ends with its error.
 func (s *State) Verify(pace func() error) error {
 	iter, err := s.db.NewIter(nil)
 	if err != nil {
