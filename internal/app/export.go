@@ -10,7 +10,6 @@ import (
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/heap"
 	"github.com/tallystick/tallystick/internal/service/export"
-	"github.com/tallystick/tallystick/internal/store"
 )
 
 // toStream as --out writes to standard output.
@@ -19,17 +18,19 @@ const toStream = "-"
 func newExportCommand() *cobra.Command {
 	var from place
 	var o export.Options
-	var out, format, kind, since, until string
+	var out, format, kind, since, until, server string
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "export",
 		Short: "Write ledger rows as Parquet, CSV or NDJSON",
 		Long: `Writes the rows that are committed when it begins. A folder takes them in parts, each whole before it
 has its name: an export that broke off, or a ledger that has grown, is gone on with by running the same
-command again. An embedded store must not be served meanwhile; a database may be.`,
+command again. An embedded store must not be served meanwhile, unless its server is asked with --url;
+a database may be.`,
 		Example: `  tallystick export --data ./data --out ./export
   tallystick export --store postgres://tallystick@db.internal/ledger --tenant acme --format csv --out ./acme
-  tallystick export --data ./data --tenant acme --meter api_calls --from 2026-10-01T00:00:00Z --format ndjson --out -`,
+  tallystick export --data ./data --tenant acme --meter api_calls --from 2026-10-01T00:00:00Z --format ndjson --out -
+  TALLYSTICK_KEY=… tallystick export --url http://127.0.0.1:8080 --out ./export`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) (err error) {
 			o.Format, o.Kind = export.Format(format), export.Kind(kind)
@@ -42,20 +43,21 @@ command again. An embedded store must not be served meanwhile; a database may be
 			if o.Filter.To, err = momentFlag("to", until); err != nil {
 				return err
 			}
-			s, err := from.open(c)
+			rows, done, err := sourceOf(c, &from, server)
 			if err != nil {
 				return err
 			}
-			defer func() { err = errors.Join(err, s.Close()) }()
+			defer func() { err = errors.Join(err, done()) }()
 			if out == toStream {
 				o.Stream = c.OutOrStdout()
 			} else {
 				o.Dir = out
 			}
-			return runExport(c, s, o, asJSON)
+			return runExport(c, rows, o, asJSON)
 		},
 	}
 	from.flags(c)
+	urlFlag(c, &server)
 	c.Flags().StringVar(&out, "out", "", "the `FOLDER` to fill, or - for standard output")
 	c.Flags().StringVar(&format, "format", string(export.Parquet), "parquet, csv or ndjson")
 	c.Flags().StringVar(&kind, "rows", string(export.Events), "events, or changes: what the audit log tells")
@@ -99,7 +101,20 @@ func momentFlag(name, text string) (*calendar.Micros, error) {
 	return &m, nil
 }
 
-func runExport(c *cobra.Command, s store.Store, o export.Options, asJSON bool) error {
+// sourceOf opens the store, or turns to the server.
+func sourceOf(c *cobra.Command, from *place, address string) (s export.Source, done func() error, err error) {
+	if address != "" {
+		r, err := newRemote(address, "")
+		return r, func() error { return nil }, err
+	}
+	opened, err := from.open(c)
+	if err != nil {
+		return nil, nil, err
+	}
+	return export.FromStore(opened), opened.Close, nil
+}
+
+func runExport(c *cobra.Command, s export.Source, o export.Options, asJSON bool) error {
 	heap.Tune()
 	bar := progressFor(c, asJSON)("exporting")
 	o.Progress = bar.set

@@ -48,7 +48,7 @@ func operations(t *testing.T, named map[string]string) (out []operation) {
 		ops := doc.Paths.Value(pattern).Operations()
 		for _, method := range slices.Sorted(maps.Keys(ops)) {
 			scope, _ := ops[method].Extensions["x-scope"].(string)
-			if !slices.Contains(append([]string{"none", "operator", "own-admin"}, allScopes...), scope) {
+			if !slices.Contains(append([]string{"none", "operator", "own-admin", "own-or-all"}, allScopes...), scope) {
 				t.Errorf("%s %s does not document who may call it: x-scope is %q", method, pattern, scope)
 			}
 			out = append(out, operation{method, pattern, scope, path, param})
@@ -64,7 +64,7 @@ func (o *operation) lets(scopes []string) bool {
 		return true
 	case "operator":
 		return false
-	case "own-admin":
+	case "own-admin", "own-or-all":
 		return slices.Contains(scopes, "admin")
 	}
 	return slices.Contains(scopes, o.scope) || slices.Contains(scopes, "admin")
@@ -138,7 +138,7 @@ func (m *matrix) furnish(c *client.Client) {
 		m.Fatal(err)
 	}
 	m.named = map[string]string{"tenants": "acme", "api-keys": spare.ID, "meters": "acme_calls", "events": "acme-event", "adjustments": adjustment.ID,
-		"periods": period, "plans": "acme-plan", "customers": "acme-customer", "audit-events": "aud_1"}
+		"periods": period, "plans": "acme-plan", "customers": "acme-customer", "audit-events": "aud_1", "ledgers": "acme"}
 	for _, put := range []operation{{method: "PUT", path: "/v1/plans/acme-plan"}, {method: "PUT", path: "/v1/customers/acme-customer/plan"}} {
 		body := `{}`
 		if strings.HasSuffix(put.path, "/plan") {
@@ -292,7 +292,7 @@ func (m *matrix) denyStrangers(o operation) {
 
 // made are objects whose names the server makes or keeps for one tenant: another's are not there. Other names, such as a month, are
 // everybody's to use in their own ledger.
-var made = []string{"tenants", "api-keys", "meters", "events", "adjustments"}
+var made = []string{"tenants", "ledgers", "api-keys", "meters", "events", "adjustments"}
 
 // foreign has a key of bolt ask for acme's.
 func (m *matrix) foreign(o operation, scopes, token string) {

@@ -24,6 +24,7 @@ import (
 	"github.com/tallystick/tallystick/internal/service/plans"
 	"github.com/tallystick/tallystick/internal/service/registry"
 	"github.com/tallystick/tallystick/internal/service/retention"
+	"github.com/tallystick/tallystick/internal/service/verify"
 	"github.com/tallystick/tallystick/internal/service/windows"
 	"github.com/tallystick/tallystick/internal/store"
 	"github.com/tallystick/tallystick/internal/store/engine"
@@ -120,6 +121,7 @@ func (s *Server) open(ctx context.Context, fatal func(error)) error {
 	if err != nil {
 		return err
 	}
+	kept := s.store // as it is, without what an archive adds
 	if s.shelf, err = s.settings.Retention.shelf(ctx); err != nil {
 		return err
 	}
@@ -134,23 +136,26 @@ func (s *Server) open(ctx context.Context, fatal func(error)) error {
 	requests, joined := once.New(once.Options{Store: s.store, Keep: s.settings.Requests.Keep, Admit: s.settings.Requests.admit(limiter), Observe: m.repeated, Told: m.changed})
 	keys := registry.New(joined, rand.Reader)
 	// Once begun this is not given up: a key that was made and never shown would be lost.
-	kept := context.WithoutCancel(ctx)
+	firm := context.WithoutCancel(ctx)
 	if s.settings.RootKey != "" {
-		err = keys.FoundOperator(kept)
+		err = keys.FoundOperator(firm)
 	} else {
-		s.operatorKey, _, err = keys.OperatorKey(kept)
+		s.operatorKey, _, err = keys.OperatorKey(firm)
 	}
 	if err != nil {
 		return fmt.Errorf("make the operator's ledger and key: %w", err)
 	}
-	s.warnIfMoved(kept, keys)
+	s.warnIfMoved(firm, keys)
 	shown := promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelWarn)})
 	h := s.settings.HTTP
 	s.billing = billing.New(joined)
 	s.api = httpapi.New(httpapi.Options{
 		Store: s.store, Gate: s.gate(limiter, m), Registry: keys, Billing: s.billing, Plans: plans.New(joined), Windows: windows.New(s.store),
 		Requests: requests,
-		Logger:   s.log, Metrics: shown, Observe: m.answered, Version: thisBuild().Version,
+		Verify: func(ctx context.Context, tenantID string, progress func(stage string, done, total uint64)) (verify.Report, error) {
+			return verifyLive(ctx, kept, tenantID, progress)
+		},
+		Logger: s.log, Metrics: shown, Observe: m.answered, Version: thisBuild().Version,
 		BodyBudget: h.BodyBudget, ReadHeaderTimeout: h.ReadHeaderTimeout, ReadTimeout: h.ReadTimeout, WriteTimeout: h.WriteTimeout, IdleTimeout: h.IdleTimeout,
 		MaxConnections: h.maxConnections(openFiles(), s.log), MaxConnectionsPerAddress: h.MaxConnectionsPerAddress,
 		NoExpress: !h.Express, TLS: s.tls, DrainTimeout: s.settings.Drain.Timeout, DrainReceive: s.settings.Drain.Receive,

@@ -2,9 +2,11 @@ package app
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 
@@ -18,7 +20,7 @@ import (
 )
 
 func newVerifyCommand() *cobra.Command {
-	var data, url string
+	var data, url, server, tenantID string
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "verify",
@@ -26,15 +28,23 @@ func newVerifyCommand() *cobra.Command {
 		Long: `Reads every file of an embedded store that no server has open, or every row of a
 database, checks every checksum and every key, recomputes every counter and the chain of
 hashes from the ledger's rows, and lists what differs. Exit code 1 means that something
-does, or could not be read. Stop what writes to a database first: a ledger that grows
-meanwhile differs from itself.`,
+does, or could not be read. With --url a running server does it beside its other work: all of
+it with the operator's key, one tenant's books with an admin key of the tenant.`,
 		Example: `  tallystick verify --data ./data
   tallystick verify --store postgres://tallystick@db.internal/ledger
-  tallystick verify --data ./data --json`,
+  tallystick verify --data ./data --json
+  TALLYSTICK_KEY=… tallystick verify --url http://127.0.0.1:8080`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			heap.Tune()
 			p := progressFor(c, asJSON)
+			if server != "" {
+				report, err := verifyRemote(c.Context(), server, tenantID, p)
+				return showReport(c.OutOrStdout(), report, err, asJSON)
+			}
+			if tenantID != "" {
+				return wrongUse("--tenant goes with --url: a store is verified whole")
+			}
 			if isDatabase(url) {
 				report, err := verifyDatabase(c.Context(), url, p)
 				return showReport(c.OutOrStdout(), report, err, asJSON)
@@ -51,8 +61,30 @@ meanwhile differs from itself.`,
 	}
 	c.Flags().StringVar(&data, "data", "./data", "directory of the embedded store")
 	c.Flags().StringVar(&url, "store", embedded, "where the ledger is kept: embedded, or postgres://…")
+	urlFlag(c, &server)
+	c.Flags().StringVar(&tenantID, "tenant", "", "with --url and the operator's key: only this tenant's books")
 	c.Flags().BoolVar(&asJSON, "json", false, "print the report as JSON, without progress")
 	return c
+}
+
+// verifyRemote has a running server do it.
+func verifyRemote(ctx context.Context, address, tenantID string, bar func(string) *progressBar) (report verify.Report, err error) {
+	r, err := newRemote(address, tenantID)
+	if err != nil {
+		return report, err
+	}
+	take, end := r.progress(bar)
+	defer end()
+	err = r.ask(ctx, http.MethodGet, "/v1/verification", nil, lines{"progress": take, "result": func(value []byte) error {
+		var in reportJSON
+		err := json.Unmarshal(value, &in)
+		report = verify.Report{Tenants: in.Tenants, Operator: in.Operator, Rows: in.Rows, Counters: in.Counters, Lookups: in.Lookups, Found: in.Found}
+		for _, d := range in.Differences {
+			report.Differences = append(report.Differences, verify.Difference(d))
+		}
+		return err
+	}})
+	return report, err
 }
 
 // mustHoldStore refuses directories without a store, which opening would make one in.
@@ -122,6 +154,7 @@ type (
 	reportJSON struct {
 		OK          bool             `json:"ok"`
 		Tenants     int              `json:"tenants"` // without the operator's own ledger, whose rows are among the rows
+		Operator    bool             `json:"operator"`
 		Rows        uint64           `json:"rows"`
 		Counters    uint64           `json:"counters"`
 		Lookups     uint64           `json:"lookups"`
@@ -140,7 +173,7 @@ type (
 // showReport prints the report and turns differences into an error, so that the exit code says so too.
 func showReport(out io.Writer, r verify.Report, failed error, asJSON bool) error {
 	if asJSON {
-		j := reportJSON{OK: failed == nil && r.OK(), Tenants: r.Tenants, Rows: r.Rows, Counters: r.Counters, Lookups: r.Lookups, Found: r.Found,
+		j := reportJSON{OK: failed == nil && r.OK(), Tenants: r.Tenants, Operator: r.Operator, Rows: r.Rows, Counters: r.Counters, Lookups: r.Lookups, Found: r.Found,
 			Differences: []differenceJSON{}}
 		for _, d := range r.Differences {
 			j.Differences = append(j.Differences, differenceJSON(d))

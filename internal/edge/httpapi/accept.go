@@ -13,6 +13,7 @@ import (
 const (
 	mediaJSON    = "application/json"
 	mediaCSV     = "text/csv"
+	mediaNDJSON  = "application/x-ndjson" // a document a line
 	mediaYAML    = "application/yaml"
 	mediaProblem = "application/problem+json"
 )
@@ -24,6 +25,10 @@ var representations = map[string][]string{
 	"/v1/counters":  {mediaJSON, mediaCSV},
 	"/v1/usage":     {mediaJSON, mediaCSV},
 	"/openapi.yaml": {mediaYAML},
+
+	"/v1/verification":      {mediaNDJSON},
+	"/v1/ledgers":           {mediaNDJSON},
+	"/v1/ledgers/{id}/rows": {mediaNDJSON},
 }
 
 // forMachines are answered whatever they accept: an odd header of a balancer's probe must not take a node out of service.

@@ -111,6 +111,7 @@ func TestContract(t *testing.T) {
 	for _, rt := range routes {
 		w.driveRefusals(rt)
 	}
+	w.driveStreams()
 	w.driveQuota()
 	w.driveLimits()
 
@@ -205,15 +206,36 @@ func (w *world) story() {
 	}
 }
 
+// driveStreams has answers that are streamed, and a second one of each that only one caller at a time may have.
+func (w *world) driveStreams() {
+	replay := call{method: "POST", path: "/v1/periods/2026-11/replay", key: "billing", body: `{"meter":"calls","aggregation":"max"}`}
+	verification := call{method: "GET", path: "/v1/verification", key: "operator"}
+	for _, c := range []call{
+		verification, verification.with("Tally-Tenant", "acme"), replay, {method: "GET", path: "/v1/ledgers?meter=calls", key: "operator"},
+		{method: "GET", path: "/v1/ledgers/acme/rows?rows=events&after_seq=2&until_seq=9&meter=calls&customer=c1&from=2026-11-01T00:00:00Z&to=2027-01-01T00:00:00Z", key: "admin"},
+	} {
+		if a := w.do(c).status(w.t, 200); a.header.Get("Content-Type") != mediaNDJSON || !bytes.Contains(a.body, []byte(`{"result":`)) {
+			w.t.Errorf("%s %s: %s", c.method, c.path, a.body)
+		}
+	}
+	for name, c := range map[string]call{"verification ": verification, "replay acme": replay} {
+		if err := w.api.streams.begin(name); err != nil {
+			w.t.Fatal(err)
+		}
+		w.do(c).refused(w.t, 409, "conflict")
+		w.api.streams.end(name)
+	}
+}
+
 // example is a request of the route that would be let in.
 func (w *world) example(rt route) call {
 	path := rt.pattern
-	for _, v := range [][2]string{{"/tenants/{id}", "/tenants/acme"}, {"{id}", "nobody"}, {"{slug}", "calls"}, {"{period}", "2026-11"}, {"{name}", "nothing"}} {
+	for _, v := range [][2]string{{"/tenants/{id}", "/tenants/acme"}, {"/ledgers/{id}", "/ledgers/acme"}, {"{id}", "nobody"}, {"{slug}", "calls"}, {"{period}", "2026-11"}, {"{name}", "nothing"}} {
 		path = strings.Replace(path, v[0], v[1], 1)
 	}
 	c := call{method: rt.method, path: path}
 	switch rt.who {
-	case ofOperator, ofNamed:
+	case ofOperator, ofNamed, ofAll:
 		c.key = "operator"
 	case ofTenant:
 		c.key = "admin"
@@ -292,6 +314,8 @@ func (w *world) closedExample(rt route, c call) call {
 		c.body = `{}`
 	case "/v1/tenant-plan", "/v1/customers/{id}/plan":
 		c.body = `{"plan":null}`
+	case "/v1/periods/{period}/replay":
+		c.body = `{"apply":true,"reason":"r"}`
 	case "/v1/adjustments":
 		c.body = `{"meter":"calls","customer":"c","period":"2026-11","amount":"1","reason":"r"}`
 	}
@@ -300,7 +324,7 @@ func (w *world) closedExample(rt route, c call) call {
 
 // rowReads are the routes that may need rows that have left the ledger.
 var rowReads = map[string]bool{
-	"GET /v1/events": true, "GET /v1/events/{id}": true, "GET /v1/counters": true, "GET /v1/usage": true, "GET /v1/periods": true, "GET /v1/periods/{period}": true,
+	"GET /v1/events": true, "GET /v1/events/{id}": true, "GET /v1/counters": true, "GET /v1/usage": true, "GET /v1/periods": true, "GET /v1/periods/{period}": true, "GET /v1/ledgers/{id}/rows": true,
 }
 
 // failing drives the two ways in which the server itself is at fault.
@@ -309,7 +333,7 @@ func (w *world) failing(c call, rt route) {
 	if rt.pattern == "/metrics" {
 		c = c.with("Tally-Tenant", "acme") // or the store is never asked
 	}
-	if rt.who == ofNamed || rt.who == ofOperator {
+	if rt.who == ofNamed || rt.who == ofOperator || rt.who == ofAll {
 		c = c.with("Tally-Tenant", "acme")
 	}
 	w.store.set(func(s *troubled) { s.err = problem.New(problem.Unavailable, "disk full") })
@@ -342,7 +366,7 @@ func (w *world) driveLimits() {
 	for _, rt := range routes {
 		c := w.example(rt)
 		switch {
-		case rt.who == ofTenant || rt.who == ofNamed:
+		case rt.who == ofTenant || rt.who == ofNamed || rt.who == ofAll:
 			c.key = spent
 		case rt.who == ofOperator && rt.method == "POST":
 			c = c.with("Idempotency-Key", "one-too-many")

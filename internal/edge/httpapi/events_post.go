@@ -86,7 +86,7 @@ func (x *exchange) decoder() (decode, error) {
 	switch media {
 	case "application/json":
 		return eventjson.Decode, nil
-	case "application/x-ndjson":
+	case mediaNDJSON:
 		return eventjson.DecodeLines, nil
 	case "application/cloudevents+json":
 		return eventjson.DecodeCloudEvent, nil

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/core/request"
 	"github.com/tallystick/tallystick/internal/core/tenant"
 	"github.com/tallystick/tallystick/internal/service/once"
@@ -17,6 +18,9 @@ import (
 func (x *exchange) handle(rt *route) error {
 	if rt.method == http.MethodGet || rt.pattern == eventsPath {
 		return rt.handle(x)
+	}
+	if rt.pattern == postReplay.pattern && x.r.Header["Idempotency-Key"] != nil {
+		return problem.New(problem.Malformed, "a replay takes no Idempotency-Key: applying the same settings again changes nothing")
 	}
 	key, err := x.requestKey(request.MaxKey)
 	if err != nil {

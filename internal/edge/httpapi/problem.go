@@ -104,7 +104,14 @@ func (x *exchange) refuse(err error) {
 	if wait > 0 {
 		h["Retry-After"] = []string{retryAfter(wait)}
 	}
-	b := make([]byte, 0, 512)
+	b := append(x.appendProblem(make([]byte, 0, 512), p), '\n')
+	h["Content-Type"] = problemType
+	x.write(k.status, b)
+}
+
+// appendProblem writes the document of a problem.
+func (x *exchange) appendProblem(b []byte, p *problem.Error) []byte {
+	k := kindOf(p.Code)
 	b = append(b, `{"type":"/problems/`...)
 	b = append(b, p.Code...)
 	b = append(b, `","title":`...)
@@ -119,9 +126,7 @@ func (x *exchange) refuse(err error) {
 	b = appendText(b, x.id)
 	b = appendResets(b, p)
 	b = appendFields(b, p.Fields)
-	b = append(b, '}', '\n')
-	h["Content-Type"] = problemType
-	x.write(k.status, b)
+	return append(b, '}')
 }
 
 // refusal is a whole answer, the last of its connection, to what never became a request.

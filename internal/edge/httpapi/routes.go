@@ -19,7 +19,7 @@ type route struct {
 	method  string
 	pattern string // segments between slashes; one of them may be a variable in braces
 	who     gate.Who
-	need    tenant.Scope // of a key, when who is ofTenant
+	need    tenant.Scope // of a key, when who is ofTenant or ofAll
 	handle  func(*exchange) error
 }
 
@@ -29,6 +29,7 @@ const (
 	ofTenant   = gate.OfTenant
 	ofOperator = gate.OfOperator
 	ofNamed    = gate.OfNamed
+	ofAll      = gate.OfAll
 )
 
 // routes is everything that is served. The contract test holds it against the published document.
@@ -70,6 +71,12 @@ var routes = []route{
 	{"GET", "/v1/periods/{period}", ofTenant, tenant.Read, getPeriod},
 	{"POST", "/v1/periods/{period}/close", ofTenant, tenant.Billing, closePeriod},
 
+	postReplay,
+
+	{"GET", "/v1/verification", ofAll, tenant.Admin, getVerification},
+	{"GET", "/v1/ledgers", ofAll, tenant.Admin, getLedgers},
+	{"GET", "/v1/ledgers/{id}/rows", ofNamed, 0, getLedgerRows},
+
 	{"PUT", "/v1/plans/{name}", ofTenant, tenant.Billing, putPlan},
 	{"GET", "/v1/plans", ofTenant, tenant.Read, listPlans},
 	{"GET", "/v1/plans/{name}", ofTenant, tenant.Read, getPlan},
@@ -85,6 +92,9 @@ var routes = []route{
 
 // postEvents is the hot route, which ServeHTTP knows by itself.
 var postEvents = route{"POST", eventsPath, ofTenant, tenant.Ingest, acceptEvents}
+
+// postReplay answers as it goes, so that there is no answer to keep under a request key.
+var postReplay = route{"POST", "/v1/periods/{period}/replay", ofTenant, tenant.Billing, replayPeriod}
 
 // resource is one path with its methods. A mux of our own, because ids may hold slashes and dots, which the standard one
 // cleans away with a redirect, and because it answers 404 and 405 in plain text.

@@ -23,6 +23,7 @@ import (
 	"github.com/tallystick/tallystick/internal/service/once"
 	"github.com/tallystick/tallystick/internal/service/plans"
 	"github.com/tallystick/tallystick/internal/service/registry"
+	"github.com/tallystick/tallystick/internal/service/verify"
 	"github.com/tallystick/tallystick/internal/service/windows"
 	"github.com/tallystick/tallystick/internal/store"
 )
@@ -42,7 +43,7 @@ const (
 // readyTimeout bounds the question whether the store can commit: a probe that hangs says less than one that fails.
 const readyTimeout = 2 * time.Second
 
-// Options is what a Server is made of. Store, Gate and the services are required.
+// Options is what a Server is made of. Store, Gate, the services and Verify are required.
 type Options struct {
 	Store    store.Store
 	Gate     *gate.Gate
@@ -52,6 +53,9 @@ type Options struct {
 	Requests *once.Requests
 	Plans    *plans.Service
 	Windows  *windows.Service
+	// Verify examines a tenant's ledger beside everything else, or all ledgers and files when the tenant is empty, and reports how far
+	// it has come in each stage.
+	Verify func(ctx context.Context, tenantID string, progress func(stage string, done, total uint64)) (verify.Report, error)
 
 	Logger  *slog.Logger // default: nothing is logged
 	Metrics http.Handler // served at /metrics to the operator's key; default: 404
@@ -97,6 +101,7 @@ type Server struct {
 	idPrefix string
 	requests atomic.Uint64
 	draining atomic.Bool
+	streams  streams
 
 	connections connectionCounts
 }
@@ -116,6 +121,7 @@ func New(o Options) *Server {
 	setDefault(&o.MaxHeaderBytes, DefaultMaxHeaderBytes)
 	s := &Server{options: o, log: o.Logger, table: resources(), idPrefix: requestIDPrefix()}
 	s.budget.free.Store(o.BodyBudget)
+	s.streams.drained = make(chan struct{})
 	return s
 }
 
@@ -152,7 +158,12 @@ func (s *Server) HTTPServer(addr string) *http.Server {
 }
 
 // Drain makes /readyz say no, so that balancers look elsewhere before the listener closes. Requests are still answered.
-func (s *Server) Drain() { s.draining.Store(true) }
+// Answers that are streamed end, since they may take hours.
+func (s *Server) Drain() {
+	if s.draining.CompareAndSwap(false, true) {
+		close(s.streams.drained)
+	}
+}
 
 // ServeHTTP answers one request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {

@@ -24,6 +24,7 @@ import (
 	"github.com/tallystick/tallystick/internal/service/once"
 	"github.com/tallystick/tallystick/internal/service/plans"
 	"github.com/tallystick/tallystick/internal/service/registry"
+	"github.com/tallystick/tallystick/internal/service/verify"
 	"github.com/tallystick/tallystick/internal/service/windows"
 	"github.com/tallystick/tallystick/internal/store"
 )
@@ -159,6 +160,9 @@ func newWorldOn(t *testing.T, open opener, limits gate.Options, change ...func(*
 		Billing:  billing.New(joined),
 		Plans:    plans.New(joined),
 		Windows:  windows.New(w.store),
+		Verify: func(ctx context.Context, _ string, progress func(stage string, done, total uint64)) (verify.Report, error) {
+			return verify.Run(ctx, w.store, verify.Options{Progress: func(done, total uint64) { progress("recounting", done, total) }})
+		},
 		Metrics: http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
 			rw.Header().Set("Content-Type", "text/plain")
 			_, _ = io.WriteString(rw, "tallystick_up 1\n")

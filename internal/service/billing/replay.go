@@ -32,8 +32,8 @@ type ReplayRequest struct {
 	Apply  bool
 	Reason string
 	Actor  string
-	// Progress is told how many counters were replayed. Default: nobody is.
-	Progress func(done uint64)
+	// Progress is called with how many counters were replayed, of how many. Default: none.
+	Progress func(done, total uint64)
 }
 
 // Difference is what the settings change of one counter. Totals include what people adjusted; before is as of the settings in force.
@@ -78,7 +78,7 @@ func (s *Service) Replay(ctx context.Context, q ReplayRequest, fn func(Differenc
 			}
 		}
 		if q.Progress != nil {
-			q.Progress(uint64(i + 1))
+			q.Progress(uint64(i+1), uint64(len(places)))
 		}
 	}
 	return nil
@@ -108,9 +108,27 @@ type replaying struct {
 	seen    uint64
 }
 
+// mayApply refuses at once what could not be applied in the end.
+func (r *replaying) mayApply(v store.View) error {
+	if !r.q.Apply {
+		return nil
+	}
+	t, err := v.Tenant()
+	if err != nil {
+		return err
+	}
+	if t.Closed {
+		return problem.New(problem.TenantClosed, "tenant %s is closed: it stays readable and takes no changes", t.ID)
+	}
+	return t.CheckKeptHere()
+}
+
 // plan lists the counters and settles the meters before anything is computed.
 func (r *replaying) plan(ctx context.Context) (places []store.CounterPlace, err error) {
 	err = r.s.view(ctx, r.q.Tenant, func(v store.View) error {
+		if err := r.mayApply(v); err != nil {
+			return err
+		}
 		if err := r.settle(v); err != nil {
 			return err
 		}

@@ -13,10 +13,7 @@ import (
 
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/ledger"
-	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/core/tenant"
-	"github.com/tallystick/tallystick/internal/service/verify"
-	"github.com/tallystick/tallystick/internal/store"
 )
 
 // Format is how rows are written.
@@ -59,14 +56,9 @@ type Options struct {
 	PartRows int
 	// Progress is told how many rows were looked at, of how many. Default: nobody is.
 	Progress func(done, total uint64)
-
-	viewRows int // bounds the rows that one view is held open for; default 50,000
 }
 
-const (
-	defaultPartRows = 1_000_000
-	defaultViewRows = 50_000
-)
+const defaultPartRows = 1_000_000
 
 // Report is what a run did.
 type Report struct {
@@ -75,24 +67,41 @@ type Report struct {
 	Parts   int    `json:"parts"`   // of this run
 }
 
+// Source is where rows are read from: a store, or a server that reads one.
+type Source interface {
+	// Ledgers lists the ledgers that the filter names, and where they end now. Errors: NotFound (no such tenant or meter).
+	Ledgers(ctx context.Context, f Filter) ([]Ledger, error)
+	// Rows calls fn for rows of the ledger above after that are wanted, in order, and returns the last that was looked at: its last
+	// row, or an earlier one after some time. Errors: those of fn.
+	Rows(ctx context.Context, l *Ledger, after uint64, k Kind, f Filter, fn func(Row) error) (last uint64, err error)
+}
+
+// Ledger is one tenant's, up to where it stood.
+type Ledger struct {
+	Tenant string
+	Head   uint64
+
+	meters map[uint32]string
+	number uint32 // of the filter's meter; zero: any
+}
+
+// Row is one that is written: the ledger's own, or a record that another process made of it, as NDJSON has it.
+type Row struct {
+	ledger *ledger.Row
+	record []byte
+}
+
+// Record is a row that Lines has written.
+func Record(line []byte) Row { return Row{record: line} }
+
 // Run exports the rows that are committed when it begins. Errors: NotFound (no such tenant or meter), Conflict (the folder holds
 // an export of something else).
-func Run(ctx context.Context, s store.Store, o Options) (Report, error) {
+func Run(ctx context.Context, s Source, o Options) (Report, error) {
 	if o.PartRows == 0 {
 		o.PartRows = defaultPartRows
 	}
-	if o.viewRows == 0 {
-		o.viewRows = defaultViewRows
-	}
-	ids := []string{o.Filter.Tenant}
-	if o.Filter.Tenant == "" {
-		var err error
-		if ids, err = verify.Tenants(ctx, s); err != nil {
-			return Report{}, err
-		}
-	}
-	r := &run{ctx: ctx, store: s, options: o}
-	if err := r.plan(ids); err != nil {
+	r := &run{ctx: ctx, source: s, options: o}
+	if err := r.plan(); err != nil {
 		return Report{}, err
 	}
 	out, err := r.output()
@@ -106,9 +115,9 @@ func Run(ctx context.Context, s store.Store, o Options) (Report, error) {
 func (r *run) all(out output) error {
 	for i := range r.books {
 		if err := r.book(&r.books[i], out); err != nil {
-			return fmt.Errorf("export tenant %s: %w", r.books[i].tenant, err)
+			return fmt.Errorf("export tenant %s: %w", r.books[i].Tenant, err)
 		}
-		if r.books[i].tenant != tenant.Operator {
+		if r.books[i].Tenant != tenant.Operator {
 			r.report.Tenants++
 		}
 	}
@@ -117,7 +126,7 @@ func (r *run) all(out output) error {
 
 type run struct {
 	ctx     context.Context
-	store   store.Store
+	source  Source
 	options Options
 	books   []book
 	done    uint64
@@ -127,11 +136,8 @@ type run struct {
 
 // book is one tenant's ledger up to where it stood when the run began.
 type book struct {
-	tenant string
-	head   uint64
-	meters map[uint32]string
-	number uint32 // of the filter's meter; zero: any
-	after  uint64 // the last row that was exported before
+	Ledger
+	after uint64 // the last row that was exported before
 }
 
 // output takes the rows of one book after another.
@@ -139,7 +145,7 @@ type output interface {
 	// resume tells after which row of the tenant the output wants to go on.
 	resume(tenant string) (after uint64, err error)
 	// write takes a row that the filter wants.
-	write(b *book, r *ledger.Row) error
+	write(b *book, r Row) error
 	// reached says that all rows up to that one were looked at; the output may end a part there.
 	reached(b *book, seq uint64) error
 	// finish ends the tenant's last part at the given row.
@@ -156,44 +162,22 @@ func (r *run) output() (output, error) {
 }
 
 // plan looks at every tenant before anything is written.
-func (r *run) plan(ids []string) error {
-	missing := r.options.Filter.Meter != ""
-	for _, id := range ids {
-		b := book{tenant: id}
-		err := r.store.View(r.ctx, id, func(v store.View) (err error) {
-			b.head = v.Head().Seq
-			b.meters, err = store.Slugs(v)
-			return err
-		})
-		if err != nil {
-			return fmt.Errorf("look at tenant %s: %w", id, err)
-		}
-		if slug := r.options.Filter.Meter; slug != "" {
-			for number, name := range b.meters {
-				if name == slug {
-					b.number, missing = number, false
-				}
-			}
-			if b.number == 0 {
-				continue
-			}
-		}
-		r.total += b.head
-		r.books = append(r.books, b)
+func (r *run) plan() error {
+	all, err := r.source.Ledgers(r.ctx, r.options.Filter)
+	for _, l := range all {
+		r.total += l.Head
+		r.books = append(r.books, book{Ledger: l})
 	}
-	if missing {
-		return problem.New(problem.NotFound, "no meter %q", r.options.Filter.Meter)
-	}
-	return nil
+	return err
 }
 
 func (r *run) book(b *book, out output) (err error) {
-	if b.after, err = out.resume(b.tenant); err != nil {
+	if b.after, err = out.resume(b.Tenant); err != nil {
 		return err
 	}
-	after := min(b.after, b.head)
+	after := min(b.after, b.Head)
 	r.tell(after)
-	for after < b.head {
+	for after < b.Head {
 		last, err := r.some(b, after, out)
 		if err != nil {
 			return err
@@ -204,30 +188,15 @@ func (r *run) book(b *book, out output) (err error) {
 			return err
 		}
 	}
-	return out.finish(b, max(b.head, b.after))
+	return out.finish(b, max(b.Head, b.after))
 }
 
-// some hands on the rows of one view and returns the last that was looked at.
+// some hands on rows and returns the last that was looked at.
 func (r *run) some(b *book, after uint64, out output) (last uint64, err error) {
-	var failed error
-	looked := 0
-	err = r.store.View(r.ctx, b.tenant, func(v store.View) (err error) {
-		last, _, err = v.Rows(after, r.hint(), func(row *ledger.Row) bool {
-			if row.Seq > b.head {
-				return false
-			}
-			if looked++; r.wants(b, row) {
-				failed = out.write(b, row)
-				r.report.Rows++
-			}
-			return failed == nil && looked < r.options.viewRows
-		})
-		return err
+	return r.source.Rows(r.ctx, &b.Ledger, after, r.options.Kind, r.options.Filter, func(row Row) error {
+		r.report.Rows++
+		return out.write(b, row)
 	})
-	if failed != nil {
-		return after, failed
-	}
-	return min(last, b.head), err
 }
 
 func (r *run) tell(rows uint64) {
@@ -235,42 +204,4 @@ func (r *run) tell(rows uint64) {
 	if r.options.Progress != nil {
 		r.options.Progress(r.done, r.total)
 	}
-}
-
-func (r *run) hint() store.RowHint {
-	f := &r.options.Filter
-	h := store.RowHint{Events: r.options.Kind == Events, Changes: r.options.Kind == Changes}
-	if f.From != nil {
-		h.From = *f.From
-	}
-	if f.To != nil {
-		h.To = *f.To
-	}
-	return h
-}
-
-func (r *run) wants(b *book, row *ledger.Row) bool {
-	f := &r.options.Filter
-	at := row.At
-	if row.Event != nil {
-		at = row.Event.Time
-	}
-	switch {
-	case (row.Event != nil) != (r.options.Kind == Events),
-		f.From != nil && at < *f.From,
-		f.To != nil && at >= *f.To:
-		return false
-	case row.Event == nil:
-		return true
-	case f.Customer != "" && row.Event.Customer != f.Customer:
-		return false
-	case b.number == 0:
-		return true
-	}
-	for i := range row.Event.Outcomes {
-		if row.Event.Outcomes[i].Meter == b.number {
-			return true
-		}
-	}
-	return false
 }

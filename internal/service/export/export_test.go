@@ -93,7 +93,7 @@ func (w *world) send(tenantID string, rounds int) {
 func (w *world) rows(tenantID string, kind Kind) (out []any) {
 	w.Helper()
 	err := w.store.View(w.Context(), tenantID, func(v store.View) error {
-		b := &book{tenant: tenantID}
+		b := &Ledger{Tenant: tenantID}
 		var err error
 		if b.meters, err = store.Slugs(v); err != nil {
 			return err
@@ -122,7 +122,7 @@ func (w *world) rows(tenantID string, kind Kind) (out []any) {
 
 func (w *world) mustRun(o Options) Report {
 	w.Helper()
-	r, err := Run(w.Context(), w.store, o)
+	r, err := Run(w.Context(), FromStore(w.store), o)
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -267,7 +267,7 @@ func TestFilters(t *testing.T) {
 		}
 	}
 	for name, f := range map[string]Filter{"meter": {Meter: "nothing"}, "tenant": {Tenant: "nobody"}} {
-		if _, err := Run(t.Context(), w.store, Options{Format: CSV, Kind: Events, Filter: f, Stream: &bytes.Buffer{}}); !problem.Is(err, problem.NotFound) {
+		if _, err := Run(t.Context(), FromStore(w.store), Options{Format: CSV, Kind: Events, Filter: f, Stream: &bytes.Buffer{}}); !problem.Is(err, problem.NotFound) {
 			t.Errorf("unknown %s: %v", name, err)
 		}
 	}
@@ -333,7 +333,7 @@ func TestAnExportThatBrokeOffIsGoneOnWith(t *testing.T) {
 	o := Options{Format: NDJSON, Kind: Events, Dir: dir}
 	for views := 1; ; views++ {
 		ctx, stop := context.WithCancel(t.Context())
-		_, err := Run(ctx, &breaking{w.store, views, stop}, o)
+		_, err := Run(ctx, FromStore(&breaking{w.store, views, stop}), o)
 		stop()
 		if err == nil {
 			break
@@ -362,7 +362,7 @@ func TestAFolderTakesOneExport(t *testing.T) {
 	} {
 		other := o
 		change(&other)
-		if _, err := Run(t.Context(), w.store, other); !problem.Is(err, problem.Conflict) {
+		if _, err := Run(t.Context(), FromStore(w.store), other); !problem.Is(err, problem.Conflict) {
 			t.Errorf("another %s: %v", name, err)
 		}
 	}
@@ -375,7 +375,7 @@ func TestAFolderTakesOneExport(t *testing.T) {
 	if err := os.Remove(parts[0]); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Run(t.Context(), w.store, o); !problem.Is(err, problem.Conflict) {
+	if _, err := Run(t.Context(), FromStore(w.store), o); !problem.Is(err, problem.Conflict) {
 		t.Errorf("a part was taken away: %v", err)
 	}
 }
@@ -387,7 +387,10 @@ func TestEveryTenantIsExported(t *testing.T) {
 	w.send("bolt", 1)
 	w.store = storetest.ShortPages(w.store, 1)
 	var out bytes.Buffer
-	r := w.mustRun(Options{Format: NDJSON, Kind: Events, Stream: &out, viewRows: 1})
+	r, err := Run(t.Context(), fromStore{w.store, 1}, Options{Format: NDJSON, Kind: Events, Stream: &out})
+	if err != nil {
+		t.Fatal(err)
+	}
 	if r.Tenants != 2 || r.Rows != 8 || !strings.Contains(out.String(), `"tenant":"bolt"`) {
 		t.Errorf("%+v: %s", r, out.String())
 	}

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/problem"
 )
 
@@ -154,7 +153,7 @@ func (f *folder) resume(tenant string) (uint64, error) {
 	return after, nil
 }
 
-func (f *folder) write(b *book, r *ledger.Row) error {
+func (f *folder) write(b *book, r Row) error {
 	if err := f.begin(b, b.after+1); err != nil {
 		return err
 	}
@@ -167,7 +166,7 @@ func (f *folder) begin(b *book, first uint64) error {
 	if f.part != nil {
 		return nil
 	}
-	dir := f.dir(b.tenant)
+	dir := f.dir(b.Tenant)
 	file, err := os.Create(filepath.Join(dir, fmt.Sprintf("%s-%012d%s", f.run.options.Kind, first, unfinished)))
 	if err != nil {
 		return fmt.Errorf("make a part: %w", err)

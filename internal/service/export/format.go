@@ -17,7 +17,7 @@ import (
 
 // encoder writes rows in one format. What it has written is whole after close.
 type encoder interface {
-	write(b *book, r *ledger.Row) error
+	write(b *book, r Row) error
 	close() error
 }
 
@@ -28,7 +28,7 @@ func newEncoder(w io.Writer, k Kind, f Format) (encoder, error) {
 	return encoderOf(w, f, recordOfEvent)
 }
 
-func encoderOf[T any](w io.Writer, f Format, record func(*book, *ledger.Row) (T, error)) (encoder, error) {
+func encoderOf[T any](w io.Writer, f Format, record func(*Ledger, *ledger.Row) (T, error)) (encoder, error) {
 	rows, err := rowsOf[T](w, f)
 	if err != nil {
 		return nil, err
@@ -55,13 +55,20 @@ func rowsOf[T any](w io.Writer, f Format) (rows[T], error) {
 
 type typed[T any] struct {
 	rows[T]
-	record func(*book, *ledger.Row) (T, error)
+	record func(*Ledger, *ledger.Row) (T, error)
 }
 
-func (t *typed[T]) write(b *book, r *ledger.Row) error {
-	rec, err := t.record(b, r)
+func (t *typed[T]) write(b *book, r Row) error {
+	if r.ledger == nil {
+		var rec T
+		if err := json.Unmarshal(r.record, &rec); err != nil {
+			return fmt.Errorf("read a record of another process: %w", err)
+		}
+		return t.row(&rec)
+	}
+	rec, err := t.record(&b.Ledger, r.ledger)
 	if err != nil {
-		return fmt.Errorf("encode row %d: %w", r.Seq, err)
+		return fmt.Errorf("encode row %d: %w", r.ledger.Seq, err)
 	}
 	return t.row(&rec)
 }

@@ -3,6 +3,7 @@ package export
 import (
 	"encoding/json"
 	"strconv"
+	"time"
 
 	"github.com/tallystick/tallystick/internal/core/amount"
 	"github.com/tallystick/tallystick/internal/core/calendar"
@@ -22,6 +23,31 @@ func (m moment) text() string { return calendar.Micros(m).String() }
 func (d decimal) text() string {
 	a, _ := amount.FromDecimal((*amount.Decimal)(&d)) // it was made of an amount
 	return a.String()
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (m *moment) UnmarshalJSON(b []byte) error {
+	var t time.Time
+	err := json.Unmarshal(b, &t)
+	*m = moment(calendar.FromTime(t))
+	return err
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (d *decimal) UnmarshalJSON(b []byte) error {
+	var text string
+	if err := json.Unmarshal(b, &text); err != nil {
+		return err
+	}
+	a, err := amount.Parse(text)
+	*d = decimal(a.Decimal())
+	return err
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (d *document) UnmarshalJSON(b []byte) error {
+	*d = document(b)
+	return nil
 }
 
 func (m moment) MarshalJSON() ([]byte, error)   { return strconv.AppendQuote(nil, m.text()), nil }
@@ -80,10 +106,10 @@ type adjustedByRow struct {
 
 const noDocument = "{}"
 
-func recordOfEvent(b *book, row *ledger.Row) (eventRecord, error) {
+func recordOfEvent(l *Ledger, row *ledger.Row) (eventRecord, error) {
 	r := row.Event
 	out := eventRecord{
-		Tenant: b.tenant, Seq: int64(row.Seq), ID: r.Key.ID(), Status: r.Status().String(), Overage: r.Over(), Meter: r.Meter, Type: r.Type,
+		Tenant: l.Tenant, Seq: int64(row.Seq), ID: r.Key.ID(), Status: r.Status().String(), Overage: r.Over(), Meter: r.Meter, Type: r.Type,
 		Customer: r.Customer, Resource: r.Resource, Time: moment(r.Time), Quantity: decimal(r.Quantity.Decimal()), Properties: noDocument,
 		Corrects: r.Corrects, Reason: r.Reason, ReceivedAt: moment(row.At),
 	}
@@ -95,15 +121,15 @@ func recordOfEvent(b *book, row *ledger.Row) (eventRecord, error) {
 	}
 	outcomes := make([]outcomeJSON, len(r.Outcomes))
 	for i := range r.Outcomes {
-		outcomes[i] = outcomeOf(b, row, &r.Outcomes[i])
+		outcomes[i] = outcomeOf(l, row, &r.Outcomes[i])
 	}
 	text, err := json.Marshal(outcomes)
 	out.Outcomes = document(text)
 	return out, err
 }
 
-func outcomeOf(b *book, row *ledger.Row, o *usage.Outcome) outcomeJSON {
-	out := outcomeJSON{Meter: b.meters[o.Meter], Value: o.Value.String(), Status: usage.Accepted.String(), Overage: o.Overage, Member: o.Member}
+func outcomeOf(l *Ledger, row *ledger.Row, o *usage.Outcome) outcomeJSON {
+	out := outcomeJSON{Meter: l.meters[o.Meter], Value: o.Value.String(), Status: usage.Accepted.String(), Overage: o.Overage, Member: o.Member}
 	if a, late := usage.LateAdjustment(row.Event, o, row.Seq, row.At); late {
 		out.Status = usage.Adjusted.String()
 		out.Adjustment = &adjustedByRow{a.ID, a.Amount.String(), a.Reason}
@@ -113,10 +139,10 @@ func outcomeOf(b *book, row *ledger.Row, o *usage.Outcome) outcomeJSON {
 	return out
 }
 
-func recordOfChange(b *book, row *ledger.Row) (changeRecord, error) {
+func recordOfChange(l *Ledger, row *ledger.Row) (changeRecord, error) {
 	c := row.Change
 	out := changeRecord{
-		Tenant: b.tenant, Seq: int64(row.Seq), CreatedAt: moment(row.At), EventType: c.Type, Source: c.Source, Actor: c.Actor,
+		Tenant: l.Tenant, Seq: int64(row.Seq), CreatedAt: moment(row.At), EventType: c.Type, Source: c.Source, Actor: c.Actor,
 		EntityType: c.EntityType, EntityID: c.EntityID, Payload: noDocument,
 	}
 	if c.Payload != "" {

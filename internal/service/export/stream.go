@@ -1,7 +1,5 @@
 package export
 
-import "github.com/tallystick/tallystick/internal/core/ledger"
-
 // stream is an export in one piece. It cannot be gone on with.
 type stream struct{ encoder }
 
@@ -10,8 +8,8 @@ func newStream(r *run) (*stream, error) {
 	return &stream{e}, err
 }
 
-func (*stream) resume(string) (uint64, error)        { return 0, nil }
-func (s *stream) write(b *book, r *ledger.Row) error { return s.encoder.write(b, r) }
-func (*stream) reached(*book, uint64) error          { return nil }
-func (*stream) finish(*book, uint64) error           { return nil }
-func (s *stream) end() error                         { return s.close() }
+func (*stream) resume(string) (uint64, error) { return 0, nil }
+func (s *stream) write(b *book, r Row) error  { return s.encoder.write(b, r) }
+func (*stream) reached(*book, uint64) error   { return nil }
+func (*stream) finish(*book, uint64) error    { return nil }
+func (s *stream) end() error                  { return s.close() }

@@ -16,12 +16,13 @@ const (
 	OfTenant              // a key of the tenant with the needed scope, or the operator's key and a named tenant
 	OfOperator            // the operator's key
 	OfNamed               // the operator's key, or an admin key of the very tenant that the request is about
+	OfAll                 // the operator's key, for all tenants or one that it names, or a key of a tenant with the needed scope, for its own
 )
 
 // Right is what a request needs.
 type Right struct {
 	Who   Who
-	Scope tenant.Scope // of a key, when Who is OfTenant
+	Scope tenant.Scope // of a key, when Who is OfTenant or OfAll
 	Named string       // the tenant that the request is about, when Who is OfNamed
 }
 
@@ -32,7 +33,7 @@ func (r *Right) check(c *Caller) error {
 		return problem.New(problem.Malformed, "the operator's key names the tenant: send the header Tally-Tenant: <id>")
 	case c.Operator:
 		return nil
-	case r.Who == OfTenant:
+	case r.Who == OfTenant || r.Who == OfAll:
 		return lacks(c, r.Scope)
 	case r.Who == OfNamed:
 		if err := lacks(c, tenant.Admin); err != nil {
