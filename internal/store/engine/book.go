@@ -32,6 +32,8 @@ type book struct {
 	tallies   [recentTallies]*tally   // by meter number, as far as there is room; the rest is in Engine.tallies
 	section   *sectionBuild           // of the group being decided, or nil
 	undurable *group                  // the last group that changed this book, or nil
+	dirty     []*cell                 // changed since the last checkpoint began; see cells
+	saving    []*cell                 // that the checkpoint under way saves
 
 	// Durable. The writer replaces them before it answers.
 	published atomic.Pointer[published]

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"strings"
+	"sync/atomic"
 
 	"github.com/zeebo/xxh3"
 
@@ -15,13 +16,11 @@ import (
 // does so beside the committer: a cell that the committer is about to change before the checkpoint came to it is
 // encoded first and keeps those bytes until they are fetched. So nothing stops while a checkpoint is written.
 //
-// All of this is guarded by Engine.mu: changed under the lock, read under its read half.
+// All of this is guarded by Engine.mu: changed under the lock, read under its read half. The exceptions are done and the hashes
+// in the table, which fetching reads without the lock (fetch.go).
 
 // maxCells bounds, unless Options.Counters does, the counters in memory; about 450 bytes each.
 const maxCells = 400_000
-
-// maxDirty starts a checkpoint, and twice as many refuse new facts until it is done.
-func (cs *cells) maxDirty() int { return cs.max * 3 / 8 }
 
 type cell struct {
 	state.Counter
@@ -43,32 +42,49 @@ func (c *cell) place() store.CounterPlace {
 // a load that can be made ahead of time (warm). Half of what deciding a fact costs is waiting for memory.
 type cells struct {
 	slots  []cellSlot // a power of two of them, at most half in use
+	shared atomic.Pointer[[]cellSlot]
 	count  int
-	max    int     // counters to keep
-	epoch  uint64  // the checkpoint that changes from now on belong to; starts at 1
-	done   uint64  // the last checkpoint that is complete
-	dirty  []*cell // of the current epoch
-	saving []*cell // of the checkpoint under way
+	max    int           // counters to keep
+	most   int           // dirty ones that start a checkpoint; twice as many refuse new facts until it is done
+	epoch  uint64        // the checkpoint that changes from now on belong to; starts at 1
+	done   atomic.Uint64 // the last checkpoint that is complete
+	hand   int           // the slot that letting go looks at next
+
+	// The dirty cells are listed by book: those of the current epoch in book.dirty, those that a checkpoint saves in book.saving.
+	dirty  int     // cells of the current epoch
+	books  []*book // that have them
+	saving []*book // that have cells of the checkpoint under way
+	kept   []*cell // that have bytes in saved
 }
 
+// cellSlot is empty when its hash is 0. The cell is read under the lock only.
 type cellSlot struct {
-	hash uint64
+	hash atomic.Uint64
 	cell *cell
 }
 
 const minSlots = 1024
 
-func newCells(limit int) *cells {
-	return &cells{slots: make([]cellSlot, minSlots), max: limit, epoch: 1}
+func newCells(limit, dirty int) *cells {
+	cs := &cells{max: limit, most: dirty, epoch: 1}
+	cs.useSlots(minSlots)
+	return cs
+}
+
+func (cs *cells) useSlots(n int) {
+	slots := make([]cellSlot, n)
+	cs.slots = slots
+	cs.shared.Store(&slots)
 }
 
 // hashCustomer is the part of a cell's hash that can be computed before the month is known.
 func hashCustomer(customer string) uint64 { return xxh3.HashString(customer) }
 
+// cellHash is never 0.
 func cellHash(tenant uint32, id usage.CounterID, customer uint64) uint64 {
 	h := customer ^ (uint64(tenant)<<32|uint64(id.Meter))*0x9E3779B97F4A7C15
 	h = (h ^ h>>32) * 0xD6E8FEB86659FD93
-	return h ^ uint64(id.Month)*0xC2B2AE3D27D4EB4F
+	return max(1, h^uint64(id.Month)*0xC2B2AE3D27D4EB4F)
 }
 
 // find returns the cell, or nil when it is not in memory.
@@ -78,31 +94,71 @@ func (cs *cells) find(b *book, id usage.CounterID, hash uint64) *cell {
 		if s.cell == nil {
 			return nil
 		}
-		if s.hash == hash && s.cell.book == b && s.cell.id == id {
+		if s.hash.Load() == hash && s.cell.book == b && s.cell.id == id {
 			return s.cell
 		}
+	}
+}
+
+// likely reports whether a cell seems to be in memory. It needs no lock and may be wrong either way.
+func (cs *cells) likely(hash uint64) bool {
+	slots := *cs.shared.Load()
+	for i := range uint64(len(slots)) {
+		switch slots[(hash+i)&uint64(len(slots)-1)].hash.Load() {
+		case hash:
+			return true
+		case 0:
+			return false
+		}
+	}
+	return false
+}
+
+func (s *cellSlot) set(c *cell) {
+	s.cell = c
+	if c == nil {
+		s.hash.Store(0)
+	} else {
+		s.hash.Store(c.hash)
 	}
 }
 
 func (cs *cells) put(c *cell) {
 	for i := c.hash; ; i++ {
 		if s := &cs.slots[i&uint64(len(cs.slots)-1)]; s.cell == nil {
-			*s = cellSlot{c.hash, c}
+			s.set(c)
 			return
 		}
 	}
 }
 
-// resize makes the table anew with the cells that keep says yes to.
-func (cs *cells) resize(slots int, keep func(*cell) bool) {
+// grow makes the table anew with twice the slots.
+func (cs *cells) grow() {
 	old := cs.slots
-	cs.slots, cs.count = make([]cellSlot, slots), 0
+	cs.useSlots(2 * len(old))
 	for i := range old {
-		if c := old[i].cell; c != nil && keep(c) {
+		if c := old[i].cell; c != nil {
 			cs.put(c)
-			cs.count++
 		}
 	}
+}
+
+// removeAt empties a slot and moves up those behind it that would no longer be found.
+func (cs *cells) removeAt(i int) {
+	mask := len(cs.slots) - 1
+	for j := i; ; {
+		j = (j + 1) & mask
+		c := cs.slots[j].cell
+		if c == nil {
+			break
+		}
+		if home := int(c.hash) & mask; (j-home)&mask >= (j-i)&mask {
+			cs.slots[i].set(c)
+			i = j
+		}
+	}
+	cs.slots[i].set(nil)
+	cs.count--
 }
 
 // warm loads what judging a batch will need: first the slots, then the cells, each load independent of the others, so that the
@@ -110,7 +166,7 @@ func (cs *cells) resize(slots int, keep func(*cell) bool) {
 func (cs *cells) warm(facts []prepared) (sum uint64) {
 	mask := uint64(len(cs.slots) - 1)
 	for i := range facts {
-		sum += cs.slots[facts[i].cell&mask].hash
+		sum += cs.slots[facts[i].cell&mask].hash.Load()
 	}
 	for i := range facts {
 		if c := cs.slots[facts[i].cell&mask].cell; c != nil {
@@ -120,13 +176,18 @@ func (cs *cells) warm(facts []prepared) (sum uint64) {
 	return sum
 }
 
-// add puts a counter into memory. The customer's name gets memory of its own.
-func (cs *cells) add(b *book, id usage.CounterID, slug string, hash uint64, v state.Counter) *cell {
+// newCell is a counter that can be put into memory. The customer's name gets memory of its own.
+func newCell(b *book, id usage.CounterID, slug string, hash uint64, v state.Counter) *cell {
 	id.Customer = strings.Clone(id.Customer)
-	c := &cell{Counter: v, book: b, id: id, slug: slug, hash: hash, seen: cs.epoch}
+	return &cell{Counter: v, book: b, id: id, slug: slug, hash: hash}
+}
+
+// add puts a counter into memory.
+func (cs *cells) add(c *cell) *cell {
 	if 2*(cs.count+1) > len(cs.slots) {
-		cs.resize(2*len(cs.slots), func(*cell) bool { return true })
+		cs.grow()
 	}
+	c.seen = cs.epoch
 	cs.put(c)
 	cs.count++
 	return c
@@ -138,36 +199,75 @@ func (cs *cells) touch(c *cell) {
 	if c.epoch == cs.epoch {
 		return
 	}
-	if c.epoch > cs.done && c.saved == nil {
+	if c.epoch > cs.done.Load() && c.saved == nil {
 		c.saved = state.AppendCounter(nil, &c.Counter)
+		cs.kept = append(cs.kept, c)
 	}
 	c.epoch = cs.epoch
-	cs.dirty = append(cs.dirty, c)
+	if len(c.book.dirty) == 0 {
+		cs.books = append(cs.books, c.book)
+	}
+	c.book.dirty = append(c.book.dirty, c)
+	cs.dirty++
 }
 
 // freeze begins a checkpoint: what is dirty belongs to it.
 func (cs *cells) freeze() uint64 {
-	cs.saving, cs.dirty = cs.dirty, nil
+	cs.saving, cs.books, cs.dirty = cs.books, nil, 0
+	for _, b := range cs.saving {
+		b.saving, b.dirty = b.dirty, nil
+	}
 	cs.epoch++
 	return cs.epoch - 1
 }
 
-// value is what the checkpoint under way saves of a cell.
-func (cs *cells) value(c *cell) []byte {
+// value appends what the checkpoint under way saves of a cell.
+func (cs *cells) value(into []byte, c *cell) []byte {
 	if c.saved != nil {
-		return c.saved
+		return append(into, c.saved...)
 	}
-	return state.AppendCounter(nil, &c.Counter)
+	return state.AppendCounter(into, &c.Counter)
 }
 
-// finish ends the checkpoint and lets go of cells that were not used lately when there are too many.
+// finish ends the checkpoint.
 func (cs *cells) finish(epoch uint64) {
-	for _, c := range cs.saving {
+	for _, c := range cs.kept {
 		c.saved = nil
 	}
-	cs.saving, cs.done = nil, epoch
-	if cs.count <= cs.max {
-		return
+	for _, b := range cs.saving {
+		b.saving = nil
 	}
-	cs.resize(len(cs.slots), func(c *cell) bool { return c.epoch > cs.done || c.seen >= epoch })
+	cs.kept, cs.saving = nil, nil
+	cs.done.Store(epoch)
 }
+
+// ages are how long ago, in checkpoints, a cell must have been used to be let go, in the first round over the table, the second and
+// the last. Each round is for those that the ones before did not find enough in.
+var ages = [...]uint64{3, 1, 0}
+
+// letGo looks at the next slots and, while there are too many counters, lets go of those that the state has and that were not used
+// lately. It returns how many slots are left to look at in all rounds, of which it was given the number; 0 ends it.
+func (cs *cells) letGo(left, slots int) int {
+	for ; slots > 0 && left > 0 && cs.count > cs.max; slots-- {
+		round := min(len(ages)-1, (left-1)/len(cs.slots))
+		cs.hand &= len(cs.slots) - 1
+		if c := cs.slots[cs.hand].cell; c != nil && cs.mayGo(c, ages[len(ages)-1-round]) {
+			cs.removeAt(cs.hand) // and look at what has moved up
+			continue
+		}
+		cs.hand++
+		left--
+	}
+	if cs.count <= cs.max {
+		return 0
+	}
+	return left
+}
+
+func (cs *cells) mayGo(c *cell, age uint64) bool {
+	done := cs.done.Load()
+	return c.epoch <= done && c.seen+age <= done
+}
+
+// rounds is how many slots letting go may look at.
+func (cs *cells) rounds() int { return len(ages) * len(cs.slots) }

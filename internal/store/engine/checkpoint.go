@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/tallystick/tallystick/internal/core/calendar"
@@ -29,6 +30,8 @@ type checkpoint struct {
 	at    journal.Position
 	heads []state.Head
 	books []*book
+
+	changed []*book // with counters to save
 
 	tallies []savedTally
 	asked   []chan error // by those who wait for it
@@ -141,7 +144,7 @@ func (e *Engine) checkpointDue(size int64) bool {
 	if e.saving.Load() {
 		return false
 	}
-	due := size-e.savedAt >= e.options.CheckpointBytes || len(e.cells.dirty) >= e.cells.maxDirty() || e.notes[0].size() >= maxNotes
+	due := size-e.savedAt >= e.options.CheckpointBytes || e.cells.dirty >= e.cells.most || e.notes[0].size() >= maxNotes
 	if due = due || e.asked.any(); due && !e.hasRoom() {
 		answerAll(e.asked.take(), errNoRoom())
 		return false
@@ -164,6 +167,7 @@ func (e *Engine) freeze(end journal.Position) *checkpoint {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	c := &checkpoint{epoch: e.cells.freeze(), at: end, tallies: e.tallies.freeze()}
+	c.changed = e.cells.saving
 	e.notes[0], e.notes[1] = newNotes(), e.notes[0]
 	for b := range e.notes[1].heads {
 		c.books = append(c.books, b)
@@ -192,20 +196,20 @@ func (e *Engine) checkpointLoop() {
 	}
 }
 
-// cellsAtOnce is how many counters are encoded before the decider gets its turn again.
-const cellsAtOnce = 512
+// cellsAtOnce is how many counters are encoded, and slotsAtOnce how many are looked at to let them go, before the decider gets its
+// turn again.
+const (
+	cellsAtOnce = 512
+	slotsAtOnce = 4096
+)
 
 // save writes a checkpoint and then forgets what it saved.
 func (e *Engine) save(c *checkpoint) error {
 	batch := e.state.Begin()
-	for rest := e.cells.saving; len(rest) > 0; {
-		n := min(cellsAtOnce, len(rest))
-		e.mu.RLock()
-		for _, cell := range rest[:n] {
-			batch.SetCounter(cell.book.number, cell.place(), e.cells.value(cell))
+	for _, b := range c.changed {
+		for some := range slices.Chunk(b.saving, cellsAtOnce) {
+			e.saveCells(batch, some)
 		}
-		e.mu.RUnlock()
-		rest = rest[n:]
 	}
 	reaped, err := e.state.Reap(batch, calendar.FromTime(e.now()), reapAtOnce)
 	if err != nil {
@@ -225,17 +229,46 @@ func (e *Engine) save(c *checkpoint) error {
 	if err := e.state.Commit(batch, e.id, c.at); err != nil {
 		return fmt.Errorf("checkpoint of the state: %w: nothing acknowledged is lost; the next start replays the journal", err)
 	}
-	e.mu.Lock()
-	e.cells.finish(c.epoch)
-	e.tallies.finish()
-	e.notes[1] = newNotes()
-	e.mu.Unlock()
+	e.finish(c)
 	for i, b := range c.books {
 		b.dropPlaces(dropped[i])
 	}
 	e.metrics.checkpoints.Inc()
 	e.metrics.expired.Add(float64(reaped))
 	return nil
+}
+
+// saveCells encodes some counters.
+func (e *Engine) saveCells(batch *state.Checkpoint, some []*cell) {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	for _, c := range some {
+		e.encoded = e.cells.value(e.encoded[:0], c)
+		batch.SetCounter(c.book.number, c.place(), e.encoded)
+	}
+}
+
+// finish forgets what the state has now, and lets go of counters in small steps, so that the decider never waits for all of them.
+func (e *Engine) finish(c *checkpoint) {
+	left := e.forget(c)
+	for left > 0 {
+		left = e.letCellsGo(left)
+	}
+}
+
+func (e *Engine) forget(c *checkpoint) (slots int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.cells.finish(c.epoch)
+	e.tallies.finish()
+	e.notes[1] = newNotes()
+	return e.cells.rounds()
+}
+
+func (e *Engine) letCellsGo(left int) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.cells.letGo(left, slotsAtOnce)
 }
 
 // lastCheckpoint leaves state and index exactly as far as the journal. The committer has stopped.

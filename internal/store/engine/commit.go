@@ -147,7 +147,7 @@ func (e *Engine) canDecide(g *group, bound int) error {
 	if err := e.journal.Reserve(e.inFlight() + maxSectionOverhead*(len(g.sections)+1) + g.bound + bound); err != nil {
 		return e.refuseSpace(err, bound)
 	}
-	if e.index.Waiting() > e.options.IndexBacklog || len(e.cells.dirty) > 2*e.cells.maxDirty() {
+	if e.index.Waiting() > e.options.IndexBacklog || e.cells.dirty > 2*e.cells.most {
 		return e.errBehind()
 	}
 	return nil
@@ -197,7 +197,7 @@ func (e *Engine) decideFacts(g *group, w *work) {
 		}
 	}
 	h := &e.judging
-	*h = history{e: e, b: b, at: w.epoch, hash: h.hash}
+	*h = history{e: e, b: b, at: w.epoch, hash: h.hash, fetched: &w.fetched}
 	alerts := 0
 	for i := range w.facts {
 		f := &w.facts[i]

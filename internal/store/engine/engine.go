@@ -64,7 +64,9 @@ type Options struct {
 	// Progress is told how far replaying the journal has come, in bytes. Default: nobody is.
 	Progress func(done, total int64)
 
-	locked bool // the caller holds the directory's lock
+	locked  bool   // the caller holds the directory's lock
+	reading func() // called before the state is read. Default: nothing is
+	dirty   int    // counters that start a checkpoint when they have changed. Default: three eighths of Counters
 }
 
 // Engine implements store.Store.
@@ -95,7 +97,9 @@ type Engine struct {
 	queue *queue
 	lobby fifo      // of updates for tenants that do not exist yet; guarded by queue.mu
 	works sync.Pool // *work of Record
-	pool  sync.Pool
+	// waiting are the cells that batches have brought along and that are not answered yet.
+	waiting atomic.Int64
+	pool    sync.Pool
 
 	// The committer.
 	maxGroup int
@@ -118,6 +122,7 @@ type Engine struct {
 	savedAt     int64 // journal size at the last checkpoint; the decider's
 	gaveUp      error // why closing does not wait for a checkpoint; the checkpointer's
 	asked       checkpointRequests
+	encoded     []byte // a counter; the checkpointer's
 
 	// examined is held, by a token in it, by what reads the journal over and needs its rows to stay: a run of Verify,
 	// a Snapshot; and by Prune, which takes rows away.
@@ -182,6 +187,7 @@ func (e *Engine) Record(ctx context.Context, batch store.Batch) ([]usage.Verdict
 		return nil, err
 	}
 	if err := e.submit(ctx, &b.queued, w); err != nil {
+		e.unfetch(w)
 		return nil, err
 	}
 	verdicts := w.verdicts

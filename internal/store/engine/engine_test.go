@@ -11,10 +11,10 @@ import (
 	"github.com/tallystick/tallystick/internal/store/storetest"
 )
 
-// small makes everything that is bounded small, so that a test of a few hundred rows rolls segments, flushes keys and writes
-// checkpoints.
+// small makes everything that is bounded small, so that a test of a few hundred rows rolls segments, flushes keys, writes
+// checkpoints, and lets go of all counters but two with each.
 func small(fs vfs.FS, now func() time.Time) Options {
-	return Options{Dir: "data", FS: fs, Now: now, SegmentBytes: 512 << 10, IndexEntries: 64, CheckpointBytes: 8 << 10}
+	return Options{Dir: "data", FS: fs, Now: now, SegmentBytes: 512 << 10, IndexEntries: 64, CheckpointBytes: 8 << 10, Counters: 2, dirty: 10_000}
 }
 
 func mustOpen(t testing.TB, o Options) *Engine {

@@ -11,7 +11,6 @@ import (
 	"github.com/tallystick/tallystick/internal/core/meter"
 	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/core/usage"
-	"github.com/tallystick/tallystick/internal/store"
 	"github.com/tallystick/tallystick/internal/store/engine/keyindex"
 	"github.com/tallystick/tallystick/internal/store/engine/state"
 )
@@ -52,6 +51,8 @@ type history struct {
 	at   keyindex.Epoch
 	hash hasher
 	last *cell // of the last call of Counter
+
+	fetched *fetched // that the batch brought along, or nil
 
 	replaying *section // whose rows no place names yet
 }
@@ -95,7 +96,7 @@ func (h *history) Counter(id usage.CounterID) (*usage.Counter, error) {
 	} else {
 		customer = hashCustomer(id.Customer)
 	}
-	c, err := h.e.cell(h.b, id, customer)
+	c, err := h.e.cellOf(h.fetched, h.b, id, customer)
 	if err != nil {
 		return nil, err
 	}
@@ -106,20 +107,29 @@ func (h *history) Counter(id usage.CounterID) (*usage.Counter, error) {
 
 // cell returns the counter's cell, bringing it into memory. Engine.mu is held for writing.
 func (e *Engine) cell(b *book, id usage.CounterID, customer uint64) (*cell, error) {
+	return e.cellOf(nil, b, id, customer)
+}
+
+// cellOf is cell for a batch that may have brought it along.
+func (e *Engine) cellOf(f *fetched, b *book, id usage.CounterID, customer uint64) (*cell, error) {
 	hash := cellHash(b.number, id, customer)
 	if c := e.cells.find(b, id, hash); c != nil {
 		return c, nil
+	}
+	if c := f.take(b, id, hash, e.cells.done.Load()); c != nil {
+		return e.cells.add(c), nil
 	}
 	return e.loadCell(b, id, hash, b.config.catalog.Number(id.Meter).Slug)
 }
 
 // loadCell brings a counter into memory that is not there. Engine.mu is held for writing.
 func (e *Engine) loadCell(b *book, id usage.CounterID, hash uint64, slug string) (*cell, error) {
-	v, _, err := e.state.Counter(b.number, store.CounterPlace{Month: id.Month, Meter: slug, Customer: id.Customer})
+	c, err := e.readCell(b, id, slug, hash)
 	if err != nil {
-		return nil, fmt.Errorf("read counter: %w", err)
+		return nil, err
 	}
-	return e.cells.add(b, id, slug, hash, v), nil
+	e.metrics.coldReads.Inc()
+	return e.cells.add(c), nil
 }
 
 func (h *history) Target(k usage.Key) (*usage.Row, error) {

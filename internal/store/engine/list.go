@@ -158,15 +158,19 @@ func (v *view) Counter(id usage.CounterID) (out usage.Counter, err error) {
 	if m == nil {
 		return out, problem.New(problem.NotFound, "no meter of number %d", id.Meter)
 	}
+	found := false
 	err = v.settled(func() error {
 		if c := v.e.cells.find(v.b, id, cellHash(v.b.number, id, hashCustomer(id.Customer))); c != nil {
-			out = cloneCounter(&c.Counter.Counter)
-			return nil
+			out, found = cloneCounter(&c.Counter.Counter), true
 		}
-		c, _, err := v.e.state.Counter(v.b.number, store.CounterPlace{Month: id.Month, Meter: m.Slug, Customer: id.Customer})
-		out = c.Counter
-		return err
+		return nil
 	})
+	if err == nil && !found {
+		// Without the lock. What is not in memory the state has, now and later; a checkpoint in between brings only what is durable.
+		var c state.Counter
+		c, _, err = v.e.state.Counter(v.b.number, store.CounterPlace{Month: id.Month, Meter: m.Slug, Customer: id.Customer})
+		out = c.Counter
+	}
 	if p := v.pending(id); err == nil && !p.IsZero() {
 		out.Adjust(p, m.Aggregation, v.config.closed(id.Month))
 	}
@@ -186,17 +190,28 @@ func cloneCounter(c *usage.Counter) usage.Counter {
 
 // dirtyCells lists the book's cells that the state does not have as they are.
 func (v *view) dirtyCells() (out []*cell, err error) {
-	err = v.settled(func() error {
-		for _, list := range [...][]*cell{v.e.cells.dirty, v.e.cells.saving} {
-			for _, c := range list {
-				if c.book == v.b && !c.Empty() {
-					out = append(out, c)
+	v.peek(func() { out = slices.Concat(v.b.dirty, v.b.saving) })
+	v.e.metrics.listed.Add(float64(len(out)))
+	for some := range slices.Chunk(out, cellsAtOnce) {
+		v.peek(func() {
+			for i, c := range some {
+				if c.Empty() {
+					some[i] = nil
 				}
 			}
-		}
-		return nil
-	})
-	return out, err
+		})
+	}
+	out = slices.DeleteFunc(out, func(c *cell) bool { return c == nil })
+	return out, v.settled(func() error { return nil })
+}
+
+// peek runs fn on the state in memory. What it saw may not be durable yet: settled waits for that.
+func (v *view) peek(fn func()) {
+	if v.tx == nil {
+		v.e.mu.RLock()
+		defer v.e.mu.RUnlock()
+	}
+	fn()
 }
 
 // Counters merges the counters in memory that changed lately with those of the state.

@@ -22,6 +22,9 @@ type metrics struct {
 	bytes       prometheus.Counter
 	checkpoints prometheus.Counter
 	expired     prometheus.Counter
+	fetched     prometheus.Counter
+	coldReads   prometheus.Counter
+	listed      prometheus.Counter
 	replayRows  prometheus.Gauge
 	replayTime  prometheus.Gauge
 }
@@ -38,6 +41,9 @@ func newMetrics(r prometheus.Registerer, e *Engine) *metrics {
 	m.bytes = m.counter("journal_written_bytes_total", "Bytes appended to the journal.")
 	m.checkpoints = m.counter("checkpoints_total", "Checkpoints of the state.")
 	m.expired = m.counter("expired_requests_total", "Answered requests whose keys were freed.")
+	m.fetched = m.counter("counters_fetched_total", "Counters that batches read from the state before they were decided.")
+	m.coldReads = m.counter("counters_read_deciding_total", "Counters that deciding read from the state.")
+	m.listed = m.counter("counters_listed_total", "Changed counters in memory that listings looked at.")
 	m.replayRows = m.gauge("replay_rows", "Rows that the last start replayed.")
 	m.replayTime = m.gauge("replay_seconds", "Time that the last start spent replaying.")
 	m.gaugeFunc("queue_facts", "Facts that wait to be decided.", func() float64 { return float64(e.queue.waiting()) })

@@ -14,8 +14,8 @@ type scratch struct {
 	hash   hasher
 }
 
-// prepare does for a batch, in the caller's goroutine, all that needs no order: checks, keys, hashes, and the search in the runs
-// of the key index.
+// prepare does for a batch, in the caller's goroutine, all that needs no order: checks, keys, hashes, the search in the runs
+// of the key index, and the reading of counters that are not in memory.
 func (e *Engine) prepare(b *book, events []usage.Event) (*work, error) {
 	w, ok := e.works.Get().(*work)
 	if !ok {
@@ -69,12 +69,13 @@ func (e *Engine) prepareWith(w *work, s *scratch, c *config) error {
 	}
 	w.epoch, w.catalog, w.thresholds = epoch, catalog, c.thresholds
 	w.bound = batchBound(w.facts) + alertBound(w.facts, c.thresholds)
-	return nil
+	return e.fetch(w)
 }
 
 // recycle keeps the memory of answered work and forgets what it pointed to.
 func (e *Engine) recycle(w *work) {
 	clear(w.facts)
+	e.unfetch(w)
 	w.book, w.events, w.verdicts, w.catalog, w.err = nil, nil, nil, nil, nil
 	w.taken.Store(false)
 	e.works.Put(w)

@@ -33,6 +33,7 @@ type work struct {
 	// thresholds of one quota, at most, that the bound was made with.
 	thresholds int
 	epoch      keyindex.Epoch
+	fetched    fetched
 	verdicts   []usage.Verdict
 
 	// Of Update.

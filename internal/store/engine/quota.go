@@ -121,13 +121,15 @@ func (v *view) Tally(meter uint32, m calendar.Month) (out usage.Tally, err error
 	if v.config.catalog.Number(meter) == nil {
 		return out, problem.New(problem.NotFound, "no meter of number %d", meter)
 	}
-	err = v.settled(func() (err error) {
+	found := false
+	err = v.settled(func() error {
 		if t := v.e.tallies.all[tallyID{v.b, meter, m}]; t != nil {
-			out = t.Tally
-			return nil
+			out, found = t.Tally, true
 		}
-		out, err = v.e.state.Tally(v.b.number, meter, m)
-		return err
+		return nil
 	})
-	return out, err
+	if err != nil || found {
+		return out, err
+	}
+	return v.e.state.Tally(v.b.number, meter, m) // without the lock, like a counter
 }

@@ -56,8 +56,11 @@ func open(o *Options) (*Engine, error) {
 	if o.Counters == 0 {
 		o.Counters = maxCells
 	}
+	if o.dirty == 0 {
+		o.dirty = o.Counters * 3 / 8
+	}
 	e := &Engine{
-		now: o.Now, fatal: o.Fatal, options: *o, cells: newCells(o.Counters), tallies: newTallies(maxTallies), notes: [2]*notes{newNotes(), newNotes()}, byID: map[string]*book{}, nextNumber: 1,
+		now: o.Now, fatal: o.Fatal, options: *o, cells: newCells(o.Counters, o.dirty), tallies: newTallies(maxTallies), notes: [2]*notes{newNotes(), newNotes()}, byID: map[string]*book{}, nextNumber: 1,
 		queue: newQueue(), toWrite: make(chan *group, 1), toAnswer: make(chan *group, 4), idle: make(chan struct{}, 1), failed: make(chan struct{}),
 		checkpoints: make(chan *checkpoint, 1), examined: make(chan struct{}, 1), reads: newReads(),
 	}
@@ -84,7 +87,7 @@ func (e *Engine) openFiles() (err error) {
 	if e.journal, err = journal.Open(journal.Options{FS: o.FS, Dir: o.FS.PathJoin(o.Dir, journalDir), SegmentBytes: o.SegmentBytes, StoreID: e.id}); err != nil {
 		return err
 	}
-	if e.state, err = state.Open(state.Options{FS: o.FS, Dir: o.FS.PathJoin(o.Dir, stateDir), StoreID: e.id, Fatal: func(err error) { e.fail(err) }}); err != nil {
+	if e.state, err = state.Open(state.Options{FS: o.FS, Dir: o.FS.PathJoin(o.Dir, stateDir), StoreID: e.id, Fatal: func(err error) { e.fail(err) }, Reading: o.reading}); err != nil {
 		return err
 	}
 	if e.index, err = keyindex.Open(keyindex.Options{FS: o.FS, Dir: o.FS.PathJoin(o.Dir, indexDir), MemEntries: o.IndexEntries, StoreID: e.id}); err != nil {
@@ -322,7 +325,7 @@ func (e *Engine) afterReplayed(next journal.Position) error {
 			}
 		}
 	}
-	if len(e.cells.dirty) >= e.cells.maxDirty() || e.notes[0].size() >= maxNotes {
+	if e.cells.dirty >= e.cells.most || e.notes[0].size() >= maxNotes {
 		return e.save(e.freeze(next))
 	}
 	return nil

@@ -52,11 +52,12 @@ func (v *view) requestRow(key string) (seq uint64, err error) {
 				return nil
 			}
 		}
-		var err error
-		seq, err = v.e.state.Request(v.b.number, key)
-		return err
+		return nil
 	})
-	return seq, err
+	if err != nil || seq != 0 {
+		return seq, err
+	}
+	return v.e.state.Request(v.b.number, key) // without the lock, like a counter
 }
 
 // noteRequest remembers where an answer is kept. Engine.mu is held.

@@ -116,16 +116,7 @@ func page[T any](m map[string]T, after string, limit int) []string {
 }
 
 func (v *view) Event(k usage.Key) (ledger.Row, []ledger.Row, error) {
-	var found keyindex.Found
-	var seqs []uint64
-	err := v.settled(func() (err error) {
-		var h hasher
-		if found, err = v.e.index.Get(h.key(v.e.index.Seed(), v.b.number, k)); err != nil || !found.OK {
-			return err
-		}
-		seqs, err = v.e.corrections(v.b, k)
-		return err
-	})
+	found, seqs, err := v.find(k)
 	missing := problem.New(problem.NotFound, "no event %q", k.ID())
 	if err != nil {
 		return ledger.Row{}, nil, err
@@ -151,21 +142,30 @@ func (v *view) Event(k usage.Key) (ledger.Row, []ledger.Row, error) {
 	return row, corrections, nil
 }
 
-// corrections lists the rows that correct a fact. Engine.mu is held.
-func (e *Engine) corrections(b *book, k usage.Key) ([]uint64, error) {
-	seqs, err := e.state.Corrections(b.number, k)
+// find looks for a fact and for the rows that correct it. Files are read without the lock: what a checkpoint moves into them meanwhile
+// is then seen twice, not missed.
+func (v *view) find(k usage.Key) (found keyindex.Found, corrections []uint64, err error) {
+	var h hasher
+	hashes, probed := []keyindex.Hash{h.key(v.e.index.Seed(), v.b.number, k)}, make([]keyindex.Found, 1)
+	at, err := v.e.index.Probe(hashes, probed)
 	if err != nil {
-		return nil, err
+		return found, nil, err
 	}
-	for i := len(e.notes) - 1; i >= 0; i-- {
-		for _, seq := range e.notes[i].corrections[factKey{b, k}] {
-			// A checkpoint that is just done stands in both places for a moment.
-			if len(seqs) == 0 || seqs[len(seqs)-1] < seq {
-				seqs = append(seqs, seq)
-			}
+	var recent []uint64
+	err = v.settled(func() (err error) {
+		for _, n := range v.e.notes {
+			recent = append(recent, n.corrections[factKey{v.b, k}]...)
 		}
+		found, err = v.e.index.Lookup(hashes[0], probed[0], at)
+		return err
+	})
+	if err != nil || !found.OK {
+		return found, nil, err
 	}
-	return seqs, nil
+	corrections, err = v.e.state.Corrections(v.b.number, k)
+	corrections = append(corrections, recent...)
+	slices.Sort(corrections)
+	return found, slices.Compact(corrections), err
 }
 
 // row reads one row and gives it memory of its own.
@@ -259,11 +259,12 @@ func (v *view) reverted(seq uint64) (by uint64, err error) {
 				return nil
 			}
 		}
-		var err error
-		by, err = v.e.state.Reverted(v.b.number, seq)
-		return err
+		return nil
 	})
-	return by, err
+	if err != nil || by != 0 {
+		return by, err
+	}
+	return v.e.state.Reverted(v.b.number, seq) // without the lock, like a counter
 }
 
 func (v *view) Period(m calendar.Month) (usage.Period, error) {

@@ -3,11 +3,28 @@ package state
 import (
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/tallystick/tallystick/internal/store/engine/journal"
 )
+
+// hooked calls a function before anything is read.
+type hooked struct {
+	pebble.Reader
+	reading func()
+}
+
+func (h hooked) Get(key []byte) ([]byte, io.Closer, error) {
+	h.reading()
+	return h.Reader.Get(key)
+}
+
+func (h hooked) NewIter(o *pebble.IterOptions) (*pebble.Iterator, error) {
+	h.reading()
+	return h.Reader.NewIter(o)
+}
 
 // Reader reads the entries of a state: as they are now, or as a checkpoint left them.
 type Reader struct{ from pebble.Reader }

@@ -34,6 +34,8 @@ type Options struct {
 	Cache int64
 	// Fatal is told when the database cannot go on, as when its manifest cannot be written.
 	Fatal func(error)
+	// Reading is called before anything is read. Default: nothing is.
+	Reading func()
 }
 
 // State is an open database.
@@ -72,10 +74,12 @@ func Open(o Options) (*State, error) {
 	defer cache.Unref()
 	w := newWatch(o.Fatal)
 	opts := &pebble.Options{
-		FS:                          namesFirst{o.FS, w.Fatalf},
-		Cache:                       cache,
-		DisableWAL:                  true,
-		MemTableSize:                32 << 20,
+		FS:         namesFirst{o.FS, w.Fatalf},
+		Cache:      cache,
+		DisableWAL: true,
+		// Pebble takes memory tables out of the cache. A checkpoint is one batch: one that is larger than half of a table is flushed
+		// as it is, so that a large table would serve nothing.
+		MemTableSize:                4 << 20,
 		MemTableStopWritesThreshold: 4,
 		FormatMajorVersion:          pebble.FormatNewest,
 		Logger:                      w,
@@ -88,7 +92,11 @@ func Open(o Options) (*State, error) {
 	if err != nil {
 		return nil, openError(o.Dir, err)
 	}
-	s := &State{Reader: Reader{db}, db: db, watch: w}
+	from := pebble.Reader(db)
+	if o.Reading != nil {
+		from = hooked{db, o.Reading}
+	}
+	s := &State{Reader: Reader{from}, db: db, watch: w}
 	if err := s.identify(o); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
