@@ -54,7 +54,9 @@ func (d *Difference) Amount() amount.Amount {
 // applyTries bounds how often a counter is replayed anew because it changed meanwhile.
 const applyTries = 10
 
-var errChanged = errors.New("the counter and its rows do not agree, or change faster than they can be replayed: try again when less arrives, else run `tallystick verify`")
+var errChanged = problem.New(problem.Busy,
+	"the counter and its rows do not agree, or change faster than they can be replayed: "+
+		"try again when less arrives, else run `tallystick verify`")
 
 // Replay computes every counter of the month anew from the ledger's rows and calls fn for those that come out different. Nothing
 // is changed unless asked. Errors: NotFound (tenant, meter), Invalid (settings, reason), TenantClosed, and those of fn.
