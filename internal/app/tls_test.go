@@ -58,8 +58,8 @@ func write(t *testing.T, path string, b []byte) {
 	}
 }
 
-// served is the name in the certificate that a new connection is shown, checked against who is trusted.
-func served(t *testing.T, addr string, trusted *x509.CertPool) string {
+// nameShown is the name in the certificate that a new connection is shown, checked against who is trusted.
+func nameShown(t *testing.T, addr string, trusted *x509.CertPool) string {
 	t.Helper()
 	conn, err := tls.Dial("tcp", addr, &tls.Config{RootCAs: trusted})
 	if err != nil {
@@ -196,7 +196,7 @@ func TestCertificatesAreReadAgain(t *testing.T) {
 	shows := func(name string) {
 		t.Helper()
 		for _, addr := range []string{s.Addr(), s.MetricsAddr()} {
-			if got := served(t, addr, trusted); got != name {
+			if got := nameShown(t, addr, trusted); got != name {
 				t.Errorf("%s shows %q, want %q", addr, got, name)
 			}
 		}
