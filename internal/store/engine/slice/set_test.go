@@ -15,6 +15,7 @@ import (
 
 	"github.com/tallystick/tallystick/internal/core/amount"
 	"github.com/tallystick/tallystick/internal/core/calendar"
+	"github.com/tallystick/tallystick/internal/store"
 )
 
 // Given any journal, when it is sliced in any parts, merged, closed, opened and damaged in any order, then the slices answer any
@@ -445,5 +446,26 @@ func TestSlicesOfAnotherStoreAreDropped(t *testing.T) {
 	defer mustClose(t, s)
 	if s.Stats().Files != 0 || len(s.TakeDamage()) != 1 {
 		t.Errorf("%+v", s.Stats())
+	}
+}
+
+// A panic of the function that a reader was given leaves no file in use: whoever recovers from it goes on reading.
+func TestAPanicInAReaderGivesItsFilesBack(t *testing.T) {
+	w, s := grown(t, vfs.NewMem(), 3)
+	defer mustClose(t, s)
+	n := s.Acquire()
+	defer n.Release()
+	func() {
+		defer func() {
+			if got := recover(); got != "boom" {
+				t.Errorf("recovered %v", got)
+			}
+		}()
+		_ = n.Read(all(w), func(*store.Slice) error { panic("boom") })
+	}()
+	for _, h := range s.cache.open {
+		if h.users != 0 {
+			t.Errorf("%s is in use by %d", h.file.path, h.users)
+		}
 	}
 }
