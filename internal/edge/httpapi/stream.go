@@ -93,10 +93,6 @@ func (x *exchange) stream(alone string, fn func(ctx context.Context, s *stream) 
 		}
 	}()
 	s := &stream{x: x, control: http.NewResponseController(x.w)}
-	// The bound on reading a request would end the wait for the caller's going away, and with it the request.
-	if err := s.control.SetReadDeadline(time.Time{}); err != nil && !errors.Is(err, http.ErrNotSupported) {
-		return err
-	}
 	err := fn(ctx, s)
 	if cause := context.Cause(ctx); err != nil && ctx.Err() != nil && !errors.Is(cause, context.Canceled) {
 		err = cause
@@ -107,9 +103,9 @@ func (x *exchange) stream(alone string, fn func(ctx context.Context, s *stream) 
 // end sends the last line. An error before the first one is answered as any other.
 func (s *stream) end(err error) error {
 	if err == nil {
-		return s.flush()
+		err = s.flush()
 	}
-	if s.x.status == 0 {
+	if err == nil || s.x.status == 0 {
 		return err
 	}
 	p := s.x.problemOf(err)

@@ -22,16 +22,22 @@ func (v verifying) in(t *testing.T, change ...func(*Options)) *world {
 }
 
 // open asks for a verification and returns when its head has come.
-func (w *world) open(ctx context.Context, url string) *http.Response {
+func (w *world) open(ctx context.Context, url, tenantID string) *http.Response {
 	w.t.Helper()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/v1/verification", nil)
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	r.Header.Set("Authorization", "Bearer "+rootKey)
+	if tenantID != "" {
+		r.Header.Set("Tally-Tenant", tenantID)
+	}
 	a, err := w.server.Client().Do(r)
 	if err != nil {
 		w.t.Fatal(err)
+	}
+	if a.StatusCode != http.StatusOK {
+		w.t.Fatalf("answered %s", a.Status)
 	}
 	return a
 }
@@ -53,7 +59,7 @@ func TestAStreamOutlivesTheBoundsOfARequest(t *testing.T) {
 	hasty.Config.ReadTimeout, hasty.Config.WriteTimeout = bound, bound
 	hasty.Start()
 	defer hasty.Close()
-	a := w.open(t.Context(), hasty.URL)
+	a := w.open(t.Context(), hasty.URL, "")
 	in := bufio.NewReader(a.Body)
 	for _, want := range []string{`{"progress":{"done":1,"stage":"recounting","total":2}}`, `{"result":{"ok":true,"tenants":0,"operator":false,"rows":7,`} {
 		line, err := in.ReadString('\n')
@@ -77,12 +83,12 @@ func TestAStreamEndsWithItsCallerAndItsServer(t *testing.T) {
 	})
 	w := forever.in(t)
 	ctx, leave := context.WithCancel(t.Context())
-	gone := w.open(ctx, w.server.URL)
+	gone := w.open(ctx, w.server.URL, "")
 	leave()
 	<-ended
 	_ = gone.Body.Close()
 
-	a := w.open(t.Context(), w.server.URL)
+	a := w.open(t.Context(), w.server.URL, "acme") // the first may not have left its place yet
 	w.api.Drain()
 	if cause := <-ended; !problem.Is(cause, problem.Unavailable) {
 		t.Errorf("ended because of %v", cause)
