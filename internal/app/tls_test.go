@@ -237,18 +237,20 @@ func TestCertificatesAreReadAgain(t *testing.T) {
 func TestStartNeedsACertificate(t *testing.T) {
 	leaves(t)
 	settings := tlsSettings(t)
-	for name, want := range map[string]string{"missing": "read certificate", "bad": "certificate"} {
-		if name == "bad" {
-			write(t, settings.TLS.Cert, []byte("x"))
-			write(t, settings.TLS.Key, []byte("x"))
-		}
-		if _, err := Start(context.Background(), ServerOptions{Settings: settings, Logger: slog.New(slog.DiscardHandler)}); err == nil || !strings.Contains(err.Error(), want) {
+	refused := func(name, want string) {
+		t.Helper()
+		_, err := Start(context.Background(), ServerOptions{Settings: settings, Logger: slog.New(slog.DiscardHandler)})
+		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if entries, err := os.ReadDir(settings.Data); err != nil || len(entries) > 0 {
 			t.Errorf("%s: left %v, %v", name, entries, err)
 		}
 	}
+	refused("missing", "read certificate")
+	write(t, settings.TLS.Cert, []byte("x"))
+	write(t, settings.TLS.Key, []byte("x"))
+	refused("bad", "certificate")
 }
 
 // The bound on connections leaves descriptors for the store.

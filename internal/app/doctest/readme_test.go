@@ -117,7 +117,7 @@ func paste(t *testing.T, shell []string, text string) string {
 	var out, errOut bytes.Buffer
 	c.Stdout, c.Stderr = &out, &errOut
 	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // no terminal of whoever runs the tests, and a group of its own
-	c.WaitDelay = 10 * time.Second // after the shell has ended: whatever still has its output open was left running
+	c.WaitDelay = 10 * time.Second                     // after the shell has ended: whatever still has its output open was left running
 	err := c.Run()
 	if c.Process != nil {
 		_ = syscall.Kill(-c.Process.Pid, syscall.SIGKILL) // what a broken block left running; mostly there is no such group any more
