@@ -133,11 +133,16 @@ func TestVerifyFindsAFactWithoutAKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e.index = other
+	swap := func(to *keyindex.Index) {
+		e.mu.Lock() // the committer may just look whether it is full
+		defer e.mu.Unlock()
+		e.index = to
+	}
+	swap(other)
 	if err := e.Verify(context.Background(), nil); err == nil || !strings.Contains(err.Error(), "does not know row") {
 		t.Errorf("verify said %v", err)
 	}
-	e.index = right
+	swap(right)
 	if err := other.Close(); err != nil {
 		t.Fatal(err)
 	}
