@@ -117,7 +117,10 @@ func (s *Server) open(ctx context.Context, fatal func(error)) error {
 	m := newMetrics()
 	began := time.Now()
 	var err error
-	s.store, err = openStore(ctx, &s.settings, engine.Options{Fatal: fatal, Metrics: m.registry, Progress: s.replayed(began)})
+	s.store, err = openStore(ctx, &s.settings, engine.Options{
+		Fatal: fatal, Metrics: m.registry, Progress: s.replayed(began),
+		Damaged: func(err error) { s.log.Warn("a derived file is damaged: look at the disk", "error", err) },
+	})
 	if err != nil {
 		return err
 	}

@@ -27,6 +27,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 		ofOperator: {"operator": ""},
 		ofNamed:    {"operator": "", "admin": ""},
 		ofTenant:   {"admin": ""},
+		ofAll:      {"operator": "", "admin": "", "other": ""},
 	}
 	for _, rt := range routes {
 		c := w.example(rt)

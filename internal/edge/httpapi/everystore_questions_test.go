@@ -70,7 +70,10 @@ var byName = map[string]values{
 	"entity_id":   {[]string{"acme", "calls", "pro", "2026-09", "a", "cus_1"}, oddText},
 	"event_type": {[]string{"meter.created", "adjustment.created", "period.closed", "plan.updated", "quota.alert"},
 		oddText},
-	"source": {[]string{"api", "operator", "system"}, oddText},
+	"source":    {[]string{"api", "operator", "system"}, oddText},
+	"rows":      {[]string{"events", "changes"}, []string{"", "event", "a\x00"}},
+	"after_seq": {[]string{"0", "5", "100"}, []string{"", "-1", "x", "9223372036854775808"}},
+	"until_seq": {[]string{"20", "9223372036854775807"}, []string{"", "-1", "x", "9223372036854775808"}},
 }
 
 // byPath are the values of variables in paths, by their route.
@@ -85,6 +88,7 @@ var byPath = map[string][]string{
 	"/v1/plans/{name}":        {"pro", "free", "all"},
 	"/v1/customers/{id}/plan": oddNames,
 	"/v1/audit-events/{id}":   nil,
+	"/v1/ledgers/{id}/rows":   {"acme", "bolt", "zeta"},
 }
 
 // asked is one route of the document.

@@ -78,7 +78,11 @@ func shown(a answer) string {
 		}
 		fmt.Fprintf(&b, "%s: %s\n", name, value)
 	}
-	b.Write(bytes.ReplaceAll(a.body, []byte(id), []byte("<id>")))
+	for line := range bytes.Lines(bytes.ReplaceAll(a.body, []byte(id), []byte("<id>"))) {
+		if !bytes.HasPrefix(line, []byte(`{"progress":`)) { // how often it is sent is a matter of time
+			b.Write(line)
+		}
+	}
 	return b.String()
 }
 

@@ -43,7 +43,8 @@ var (
 		"timezone": {"Local", "Mars/Olympus", "../etc/passwd", "/etc/localtime", "UTC%2B1", "europe"},
 		"group_by": {"meter", "customer,", ",customer", "customer,customer", "properties.", "customer,resource,properties.a,properties.b,properties.c,properties.d,properties.e,properties.f,properties.g"},
 		"status":   {"rejected", "Accepted"},
-		"meter":    nil, "customer": nil, "resource": nil, "entity_type": nil, "entity_id": nil, "event_type": nil, "source": nil, "properties.region": nil,
+		"rows":     {"event", "Events", "1"}, "after_seq": badNumbers, "until_seq": badNumbers,
+		"meter": nil, "customer": nil, "resource": nil, "entity_type": nil, "entity_id": nil, "event_type": nil, "source": nil, "properties.region": nil,
 	}
 	// needed are the parameters without which a route answers nothing.
 	needed = map[string]string{"/v1/usage": "meter=calls"}

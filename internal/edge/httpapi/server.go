@@ -247,9 +247,17 @@ func (x *exchange) recovered(cause any) {
 	x.refuse(problem.New(problem.Internal, "an unexpected error; the server's log has it under this request_id"))
 }
 
+// failed reports whether the server is at fault. A stream that has begun says so in its last line, behind the status of a success.
+func (x *exchange) failed() bool {
+	if x.err != nil && x.status == http.StatusOK {
+		return kindOf(x.problemOf(x.err).Code).status >= http.StatusInternalServerError
+	}
+	return x.status >= http.StatusInternalServerError
+}
+
 func (x *exchange) logLine() {
-	level := slog.LevelDebug
-	if x.status >= http.StatusInternalServerError && x.r.Context().Err() == nil {
+	level, failed := slog.LevelDebug, x.failed()
+	if failed && x.r.Context().Err() == nil {
 		level = slog.LevelWarn
 	}
 	ctx := context.Background()
@@ -266,7 +274,7 @@ func (x *exchange) logLine() {
 	if code := problem.CodeOf(x.err); code != "" {
 		attrs = append(attrs, slog.String("code", string(code)))
 	}
-	if x.err != nil && x.status >= http.StatusInternalServerError {
+	if x.err != nil && failed {
 		// What a caller did wrong is told to the caller; its words often quote the body.
 		attrs = append(attrs, slog.String("error", x.err.Error()))
 	}

@@ -138,6 +138,8 @@ func TestEveryReadLooksAtAccept(t *testing.T) {
 			accepts, refuses = append(accepts, refuses...), nil
 		case rt.pattern == "/openapi.yaml":
 			accepts, refuses = []string{"*/*", "application/yaml", "application/*", "text/html, */*;q=0.8"}, []string{"text/csv", "application/json"}
+		case slices.Contains(representations[rt.pattern], mediaNDJSON):
+			accepts, refuses = []string{"*/*", "", mediaNDJSON, "application/*"}, []string{"text/csv", "application/json", "text/html"}
 		case len(representations[rt.pattern]) == 2:
 			refuses = append(refuses, "text/csv;q=0")
 		default:

@@ -145,6 +145,9 @@ const metersAtOnce = 100
 
 // used reports whether a meter had any rows in a month.
 func (l *Ledger) used(number uint32, m calendar.Month) (bool, error) {
+	if l.Seq == 0 {
+		return false, nil // before the first row; a query that is bounded by 0 has no bound
+	}
 	q := store.SliceQuery{Meter: number, From: m.Start(), To: m.End(), UpTo: l.Seq}
 	err := l.view.Slice(q, func(s *store.Slice) error {
 		if s.Len() > 0 {

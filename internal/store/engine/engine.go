@@ -39,6 +39,8 @@ type Options struct {
 	// Fatal is told of a failure after which the process must end: a write or sync that failed. It should not
 	// return; if it does, the engine refuses everything from then on. Default: panic.
 	Fatal func(error)
+	// Damaged is called with damage of a sorted file, which is set aside and made again. Default: nothing is.
+	Damaged func(error)
 	// Metrics takes the engine's figures. Default: none.
 	Metrics prometheus.Registerer
 	// SegmentBytes is the length of a journal segment. Default 64 MiB.

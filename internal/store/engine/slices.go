@@ -59,7 +59,7 @@ func (e *Engine) openSlices() error {
 	if err := makeDir(o.FS, dir); err != nil {
 		return fmt.Errorf("make directory of slices: %w", err)
 	}
-	set, err := slice.Open(slice.Options{FS: o.FS, Dir: dir, StoreID: e.id})
+	set, err := slice.Open(slice.Options{FS: o.FS, Dir: dir, StoreID: e.id, Damaged: o.Damaged})
 	if err != nil {
 		return err
 	}

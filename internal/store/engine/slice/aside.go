@@ -29,6 +29,7 @@ func (s *Set) TakeDamage() []error {
 }
 
 func (s *Set) note(err error) {
+	s.found(err)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.damaged++

@@ -20,6 +20,8 @@ type Options struct {
 	Dir string
 	// StoreID is in the manifest. Slices of another store are dropped.
 	StoreID [16]byte
+	// Damaged is called with what is found damaged or lost, once for each. Default: nothing is.
+	Damaged func(error)
 
 	shape shape
 }
@@ -30,6 +32,7 @@ type Set struct {
 	dir   string
 	shape shape
 	cache handles
+	found func(error) // damage, for the log
 
 	// editMu is held while the manifest is replaced, and guards it.
 	editMu   sync.Mutex
@@ -58,7 +61,10 @@ func Open(o Options) (*Set, error) {
 	if o.shape == (shape{}) {
 		o.shape = defaultShape
 	}
-	s := &Set{fs: o.FS, dir: o.Dir, shape: o.shape}
+	if o.Damaged == nil {
+		o.Damaged = func(error) {}
+	}
+	s := &Set{fs: o.FS, dir: o.Dir, shape: o.shape, found: o.Damaged}
 	m, err := readManifest(o.FS, o.FS.PathJoin(o.Dir, manifestName))
 	var damage *Damage
 	switch {

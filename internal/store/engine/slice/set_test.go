@@ -461,7 +461,7 @@ func TestAPanicInAReaderGivesItsFilesBack(t *testing.T) {
 				t.Errorf("recovered %v", got)
 			}
 		}()
-		_ = n.Read(all(w), func(*store.Slice) error { panic("boom") })
+		_, _ = n.Read(all(w), func(*store.Slice) error { panic("boom") })
 	}()
 	for _, h := range s.cache.open {
 		if h.users != 0 {
