@@ -65,8 +65,8 @@ func showMove(out io.Writer, m move.Report, place string, asJSON bool) error {
 		fmt.Fprintf(out, "ok: everything was moved to %s already, and the source is marked\n", place)
 		return nil
 	}
-	fmt.Fprintf(out, "ok: %d rows of %d tenants are at %s, %d of them moved now; heads, chains and counters agree; the source takes no more writes\n",
-		m.Rows, m.Tenants, place, m.Moved)
+	fmt.Fprintf(out, "ok: %d rows of %s are at %s, %d of them moved now; heads, chains and counters agree; the source takes no more writes\n",
+		m.Rows, tenants(m.Tenants), place, m.Moved)
 	return nil
 }
 

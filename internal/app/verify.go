@@ -202,12 +202,16 @@ func showReport(out io.Writer, r verify.Report, failed error, asJSON bool) error
 	return nil
 }
 
+func tenants(n int) string {
+	if n == 1 {
+		return "1 tenant"
+	}
+	return fmt.Sprintf("%d tenants", n)
+}
+
 // ledgersOf counts the ledgers that were examined. The operator's own, which records the making of tenants, is none of a tenant's.
 func ledgersOf(r *verify.Report) string {
-	text := fmt.Sprintf("%d tenants", r.Tenants)
-	if r.Tenants == 1 {
-		text = "1 tenant"
-	}
+	text := tenants(r.Tenants)
 	if r.Operator {
 		text += " and of the operator's own ledger"
 	}
