@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/tallystick/tallystick/internal/core/calendar"
-	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/store"
 )
@@ -37,8 +36,9 @@ const (
 	minFetched   = 4 * store.MaxBatch
 )
 
-// fetch reads the counters that the batch will need and that are not in memory.
-func (e *Engine) fetch(w *work) error {
+// fetch reads the counters that the batch will need and that are not in memory. One that cannot be read is left for judging, which
+// refuses the facts that need it and no others.
+func (e *Engine) fetch(w *work) {
 	e.unfetch(w) // meters that changed make a batch fetch again
 	w.fetched.done = e.cells.done.Load()
 	now := calendar.MonthOf(max(w.book.published.Load().head.Clock, calendar.FromTime(e.now())))
@@ -53,34 +53,29 @@ func (e *Engine) fetch(w *work) error {
 		}
 		for _, feed := range f.Feeds() {
 			id := usage.CounterID{Meter: feed.Meter.Number, Customer: f.Event.Customer, Month: month}
-			if err := e.fetchOne(w, id, feed.Meter.Slug, cellHash(w.book.number, id, f.customer)); err != nil {
-				e.unfetch(w)
-				return err
-			}
+			e.fetchOne(w, id, feed.Meter.Slug, cellHash(w.book.number, id, f.customer))
 		}
 	}
-	return nil
 }
 
-func (e *Engine) fetchOne(w *work, id usage.CounterID, slug string, hash uint64) error {
+func (e *Engine) fetchOne(w *work, id usage.CounterID, slug string, hash uint64) {
 	if e.cells.likely(hash) || w.fetched.cells[hash] != nil {
-		return nil
+		return
 	}
 	if e.waiting.Add(1) > int64(max(minFetched, e.cells.max/fetchedShare)) {
 		e.waiting.Add(-1)
-		return nil
+		return
 	}
 	c, err := e.readCell(w.book, id, slug, hash)
 	if err != nil {
 		e.waiting.Add(-1)
-		return problem.Wrap(problem.Unavailable, err, "a counter cannot be read: nothing was recorded")
+		return
 	}
 	if w.fetched.cells == nil {
 		w.fetched.cells = map[uint64]*cell{}
 	}
 	w.fetched.cells[hash] = c
 	e.metrics.fetched.Inc()
-	return nil
 }
 
 // readCell makes a cell of what the state has.

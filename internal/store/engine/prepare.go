@@ -17,6 +17,10 @@ type scratch struct {
 // prepare does for a batch, in the caller's goroutine, all that needs no order: checks, keys, hashes, the search in the runs
 // of the key index, and the reading of counters that are not in memory.
 func (e *Engine) prepare(b *book, events []usage.Event) (*work, error) {
+	if err := e.reads.enter(); err != nil { // of counters
+		return nil, err
+	}
+	defer e.reads.leave()
 	w, ok := e.works.Get().(*work)
 	if !ok {
 		w = &work{done: make(chan struct{}, 1)}
@@ -69,7 +73,8 @@ func (e *Engine) prepareWith(w *work, s *scratch, c *config) error {
 	}
 	w.epoch, w.catalog, w.thresholds = epoch, catalog, c.thresholds
 	w.bound = batchBound(w.facts) + alertBound(w.facts, c.thresholds)
-	return e.fetch(w)
+	e.fetch(w)
+	return nil
 }
 
 // recycle keeps the memory of answered work and forgets what it pointed to.

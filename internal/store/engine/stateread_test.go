@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
@@ -36,9 +37,22 @@ func unreadableState(t *testing.T) (e *Engine, bad *errorfs.Toggle, ended func()
 		return nil
 	})}
 	failures := make(chan error, 8)
-	o := small(errorfs.Wrap(vfs.NewMem(), bad), storetest.NewClock().Now)
-	o.Fatal = func(err error) { failures <- err }
-	e = mustOpen(t, o)
+	return withColdCounters(t, bad, func(err error) { failures <- err }), bad, func() error {
+		select {
+		case err := <-failures:
+			return err
+		default:
+			return nil
+		}
+	}
+}
+
+// withColdCounters is an engine that has many counters, none of them in memory, on a disk with a fault that is still off.
+func withColdCounters(t *testing.T, fault errorfs.Injector, fatal func(error)) *Engine {
+	t.Helper()
+	o := small(errorfs.Wrap(vfs.NewMem(), fault), storetest.NewClock().Now)
+	o.Fatal, o.NoSlices = fatal, true
+	e := mustOpen(t, o)
 	if err := storetest.Create(e, "acme", storetest.NewMeter(calls, meter.Sum)); err != nil {
 		t.Fatal(err)
 	}
@@ -52,14 +66,7 @@ func unreadableState(t *testing.T) (e *Engine, bad *errorfs.Toggle, ended func()
 		}
 	}
 	mustEnd(t, e)
-	return mustOpen(t, o), bad, func() error {
-		select {
-		case err := <-failures:
-			return err
-		default:
-			return nil
-		}
-	}
+	return mustOpen(t, o)
 }
 
 // Given a state that cannot be read, when a change needs a counter of it, then that change is refused as unavailable with nothing
@@ -89,9 +96,10 @@ func TestAChangeOfACounterThatCannotBeReadIsRefused(t *testing.T) {
 	if !problem.Is(err, problem.Unavailable) {
 		t.Errorf("a base: %v, want unavailable", err)
 	}
-	vs, err := e.Record(ctx, store.Batch{Tenant: "acme", Events: []usage.Event{storetest.Fact("late", calls, customer(400), storetest.Ago(0), "1")}})
-	if err != nil || vs[0].Status != usage.Rejected || !problem.Is(vs[0].Problem, problem.Unavailable) {
-		t.Errorf("a fact: %+v, %v, want it refused as unavailable", vs, err)
+	facts := []usage.Event{storetest.Fact("gone", calls, customer(400), storetest.Ago(0), "1"), storetest.Fact("f7", calls, customer(7), storetest.Ago(0), "1")}
+	vs, err := e.Record(ctx, store.Batch{Tenant: "acme", Events: facts})
+	if err != nil || vs[0].Status != usage.Rejected || !problem.Is(vs[0].Problem, problem.Unavailable) || vs[1].Status != usage.Duplicate {
+		t.Errorf("facts: %+v, %v, want the first refused as unavailable, alone", vs, err)
 	}
 	if err := e.Update(ctx, "acme", func(tx store.Tx) error { return storetest.PutMeter(tx, storetest.NewMeter("other", meter.Sum)) }); err != nil {
 		t.Errorf("a change that needs nothing of the state: %v", err)
@@ -143,4 +151,42 @@ func TestHalfASectionIsNeverWritten(t *testing.T) {
 	}
 	storetest.CheckLedger(t, e, "acme")
 	mustEnd(t, e)
+}
+
+// Given a call that reads the state before its turn, when the engine is closed, then the state is not taken away from under it.
+func TestCloseWaitsForACallThatReadsAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate := make(chan struct{})
+		held := &errorfs.Toggle{Injector: errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if op.Kind == errorfs.OpFileReadAt && strings.HasPrefix(op.Path, "data/state/") {
+				<-gate
+			}
+			return nil
+		})}
+		e := withColdCounters(t, held, nil)
+		held.On()
+		recorded, closed := make(chan error, 1), make(chan error, 1)
+		go func() {
+			recorded <- record(e, "acme", storetest.Fact("late", calls, customer(300), storetest.Ago(0), "1")).err
+		}()
+		synctest.Wait() // it waits for the disk
+		go func() { closed <- e.Close() }()
+		synctest.Wait()
+		if e.queue.waiting() > 0 || !e.queue.isClosed() {
+			t.Error("the call is in the queue, or nobody closes it")
+		}
+		select {
+		case err := <-closed:
+			t.Errorf("closed while a call reads the state: %v", err)
+		default:
+		}
+		held.Off()
+		close(gate)
+		if err := <-recorded; !problem.Is(err, problem.Unavailable) {
+			t.Errorf("the call was answered %v, want unavailable", err)
+		}
+		if err := <-closed; err != nil {
+			t.Error(err)
+		}
+	})
 }
