@@ -108,6 +108,7 @@ func TestRefusalsNameTheirCause(t *testing.T) {
 					return nil
 				})}
 				o := tiny(errorfs.Wrap(vfs.NewMem(), broken), storetest.NewClock().Now)
+				o.IndexBacklog = 32
 				e := mustOpen(t, o)
 				if err := storetest.Create(e, "acme", lows()...); err != nil {
 					return err
