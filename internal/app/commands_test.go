@@ -60,9 +60,11 @@ func TestCommandsThatOnlyPrintDoSoAsJSON(t *testing.T) {
 	for _, c := range []struct {
 		words []string
 		key   string
-	}{{[]string{"config", "example"}, "listen"}, {[]string{"version"}, "version"}, {[]string{"migrate", "--store", url}, "ok"}} {
+	}{{[]string{"config", "example"}, "listen"}, {[]string{"version"}, "version"}, {[]string{"migrate", "--store", url},
+		"ok"}} {
 		var got map[string]any
-		if out := run(t, exitOK, append(c.words, "--json")...); json.Unmarshal([]byte(out), &got) != nil || got[c.key] == nil {
+		if out := run(t, exitOK, append(c.words, "--json")...); json.Unmarshal([]byte(out), &got) != nil ||
+			got[c.key] == nil {
 			t.Errorf("%s: %s", c.words, out)
 		}
 	}

@@ -17,9 +17,10 @@ const (
 	stageBooks = "recounting"
 )
 
-// verifyLive examines a store while it serves: one tenant's books, or the files of an embedded store and all books when no tenant is
-// named.
-func verifyLive(ctx context.Context, s store.Store, tenantID string, progress func(stage string, done, total uint64)) (report verify.Report, err error) {
+// verifyLive examines a store while it serves: one tenant's books, or the files of an embedded store and all books when
+// no tenant is named.
+func verifyLive(ctx context.Context, s store.Store, tenantID string, progress func(stage string, done,
+	total uint64)) (report verify.Report, err error) {
 	books := verify.Options{Progress: func(done, total uint64) { progress(stageBooks, done, total) }}
 	e, embedded := s.(*engine.Engine)
 	if !embedded {

@@ -65,7 +65,8 @@ func showMove(out io.Writer, m move.Report, place string, asJSON bool) error {
 		fmt.Fprintf(out, "ok: everything was moved to %s already, and the source is marked\n", place)
 		return nil
 	}
-	fmt.Fprintf(out, "ok: %d rows of %s are at %s, %d of them moved now; heads, chains and counters agree; the source takes no more writes\n",
+	fmt.Fprintf(out, "ok: %d rows of %s are at %s, %d of them moved now; heads, chains and counters agree; "+
+		"the source takes no more writes\n",
 		m.Rows, tenants(m.Tenants), place, m.Moved)
 	return nil
 }
@@ -89,7 +90,8 @@ func (m *mover) check() error {
 
 func (m *mover) place() string { return placeOf(m.to) }
 
-// placeOf names a store for people who look for it from elsewhere: without a password, and not relative to where we are.
+// placeOf names a store for people who look for it from elsewhere: without a password, and not relative to where we
+// are.
 func placeOf(name string) string {
 	if isDatabase(name) {
 		return shownStore(&Settings{Store: name})
@@ -124,22 +126,24 @@ func (m *mover) run(ctx context.Context) (moved move.Report, err error) {
 	defer func() { err = errors.Join(err, target.Close()) }()
 	rows := m.bar("moving")
 	defer rows.end()
-	return move.Run(ctx, source, target, move.Options{Place: m.place(), Progress: rows.set, Verify: func(ctx context.Context) error {
-		rows.end()
-		return m.verify(ctx, target)
-	}})
+	return move.Run(ctx, source, target, move.Options{Place: m.place(), Progress: rows.set,
+		Verify: func(ctx context.Context) error {
+			rows.end()
+			return m.verify(ctx, target)
+		}})
 }
 
 func (m *mover) verify(ctx context.Context, target store.Store) error {
 	report, err := recount(ctx, target, m.bar)
 	if err == nil && !report.OK() {
-		err = fmt.Errorf("the target differs from its own ledger in %d places, the first: %s", report.Found, report.Differences[0])
+		err = fmt.Errorf("the target differs from its own ledger in %d places, the first: %s", report.Found,
+			report.Differences[0])
 	}
 	return err
 }
 
-// reserve keeps other moves away from the databases, and finds out when both names are one database: it would be marked as moved
-// to itself. The lock of a data directory does the same for embedded stores.
+// reserve keeps other moves away from the databases, and finds out when both names are one database: it would be marked
+// as moved to itself. The lock of a data directory does the same for embedded stores.
 func (m *mover) reserve(ctx context.Context) (release func(), err error) {
 	var held []func()
 	release = func() {

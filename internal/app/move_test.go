@@ -15,8 +15,9 @@ import (
 	"github.com/tallystick/tallystick/internal/pgtest"
 )
 
-// Given a ledger in a data directory, when it is moved to a database, added to there by a server, and moved back to another
-// directory, then both moves verify, a fact of the first days is still a duplicate, and a second run moves nothing.
+// Given a ledger in a data directory, when it is moved to a database, added to there by a server, and moved back to
+// another directory, then both moves verify, a fact of the first days is still a duplicate, and a second run moves
+// nothing.
 func TestALedgerMovesToADatabaseAndBack(t *testing.T) {
 	leaves(t)
 	url, err := pgtest.Private(t).Create("")
@@ -40,7 +41,8 @@ func TestALedgerMovesToADatabaseAndBack(t *testing.T) {
 
 	run(t, 0, "migrate", "--store", url)
 	run(t, 0, "move", "--from", settings.Data, "--to", url)
-	if out := run(t, 0, "move", "--from", settings.Data, "--to", url, "--json"); !strings.Contains(out, `"moved":0,"marked":0`) {
+	if out := run(t, 0, "move", "--from", settings.Data, "--to", url, "--json"); !strings.Contains(out,
+		`"moved":0,"marked":0`) {
 		t.Errorf("a second move: %s", out)
 	}
 	onlyRead(t, settings, made.APIKey, shownStore(&Settings{Store: url}))
@@ -54,7 +56,8 @@ func TestALedgerMovesToADatabaseAndBack(t *testing.T) {
 	expect(t, acme, fact, "accepted")
 	mustStop(t, s)
 
-	if out := run(t, 1, "move", "--from", url, "--to", strings.Replace(url, "host=/", "host=/./", 1)); !strings.Contains(out, "under two names") {
+	if out := run(t, 1, "move", "--from", url, "--to", strings.Replace(url, "host=/", "host=/./",
+		1)); !strings.Contains(out, "under two names") {
 		t.Errorf("a database moved to itself: %s", out)
 	}
 	still := mustStart(t, settings) // a node that nobody stopped
@@ -115,7 +118,8 @@ func refusesAsMoved(t *testing.T, c *client.Client, e client.Event, place string
 	t.Helper()
 	_, err := c.SendEvent(context.Background(), &e)
 	var p *client.Problem
-	if !errors.As(err, &p) || p.Code != "moved" || p.Status != http.StatusServiceUnavailable || !strings.Contains(p.Detail, place) {
+	if !errors.As(err, &p) || p.Code != "moved" || p.Status != http.StatusServiceUnavailable ||
+		!strings.Contains(p.Detail, place) {
 		t.Errorf("an event after the move: %v", err)
 	}
 }

@@ -26,7 +26,8 @@ const keyVariable = "TALLYSTICK_KEY"
 type remote struct{ url, key, tenant string }
 
 func urlFlag(c *cobra.Command, into *string) {
-	c.Flags().StringVar(into, "url", "", "ask the server at this `URL` to do it while it serves; an admin key is in "+keyVariable)
+	c.Flags().StringVar(into, "url", "",
+		"ask the server at this `URL` to do it while it serves; an admin key is in "+keyVariable)
 	c.MarkFlagsMutuallyExclusive("url", "data")
 	c.MarkFlagsMutuallyExclusive("url", "store")
 }
@@ -163,8 +164,10 @@ func (r *remote) Ledgers(ctx context.Context, f export.Filter) (out []export.Led
 }
 
 // Rows implements export.Source.
-func (r *remote) Rows(ctx context.Context, l *export.Ledger, after uint64, k export.Kind, f export.Filter, fn func(export.Row) error) (last uint64, err error) {
-	query := url.Values{"rows": {string(k)}, "after_seq": {strconv.FormatUint(after, 10)}, "until_seq": {strconv.FormatUint(l.Head, 10)}}
+func (r *remote) Rows(ctx context.Context, l *export.Ledger, after uint64, k export.Kind, f export.Filter,
+	fn func(export.Row) error) (last uint64, err error) {
+	query := url.Values{"rows": {string(k)}, "after_seq": {strconv.FormatUint(after, 10)},
+		"until_seq": {strconv.FormatUint(l.Head, 10)}}
 	for name, value := range map[string]string{"meter": f.Meter, "customer": f.Customer} {
 		if value != "" {
 			query.Set(name, value)

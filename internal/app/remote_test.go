@@ -31,7 +31,8 @@ type served struct {
 func newServed(t *testing.T, settings Settings) *served {
 	t.Helper()
 	ctx := context.Background()
-	s := &served{T: t, settings: settings, server: mustStart(t, settings), keys: map[string]string{"operator": testRootKey}}
+	s := &served{T: t, settings: settings, server: mustStart(t, settings),
+		keys: map[string]string{"operator": testRootKey}}
 	var writers sync.WaitGroup
 	done := make(chan struct{})
 	for _, id := range []string{"acme", "bolt"} {
@@ -45,7 +46,8 @@ func newServed(t *testing.T, settings Settings) *served {
 			t.Fatal(err)
 		}
 		send := func(n int) {
-			e := client.Event{ID: fmt.Sprint("e", n), Meter: "seats", Customer: fmt.Sprint("c", n%3), Quantity: client.Decimal(fmt.Sprint(1 + n%5))}
+			e := client.Event{ID: fmt.Sprint("e", n), Meter: "seats", Customer: fmt.Sprint("c", n%3),
+				Quantity: client.Decimal(fmt.Sprint(1 + n%5))}
 			if _, err := c.SendEvent(ctx, &e); err != nil {
 				t.Errorf("beside the command: %v", err)
 			}
@@ -75,8 +77,9 @@ func (s *served) ask(who string, code int, args ...string) string {
 	return run(s.T, code, append(args, "--url", s.server.URL())...)
 }
 
-// Given a server that takes events, when it is asked to verify, export and replay, then it does so beside them: for all with the
-// operator's key, for one's own with a tenant's; and what it gives is what the commands give of the store at rest.
+// Given a server that takes events, when it is asked to verify, export and replay, then it does so beside them: for all
+// with the operator's key, for one's own with a tenant's; and what it gives is what the commands give of the store at
+// rest.
 func TestAServerIsAskedWhileItServes(t *testing.T) {
 	for _, store := range []string{embedded, "postgres"} {
 		t.Run(store, func(t *testing.T) {
@@ -101,12 +104,14 @@ func TestAServerIsAskedWhileItServes(t *testing.T) {
 
 func (s *served) verifies() {
 	s.Helper()
-	for who, want := range map[string]string{"operator": "of 2 tenants and of the operator's own ledger", "acme": "of 1 tenant,"} {
+	for who, want := range map[string]string{"operator": "of 2 tenants and of the operator's own ledger",
+		"acme": "of 1 tenant,"} {
 		if out := s.ask(who, exitOK, "verify"); !strings.Contains(out, "ok: ") || !strings.Contains(out, want) {
 			s.Errorf("%s: %s", who, out)
 		}
 	}
-	if out := s.ask("operator", exitOK, "verify", "--tenant", "bolt", "--json"); !strings.Contains(out, `"ok":true,"tenants":1,"operator":false`) {
+	if out := s.ask("operator", exitOK, "verify", "--tenant", "bolt", "--json"); !strings.Contains(out,
+		`"ok":true,"tenants":1,"operator":false`) {
 		s.Errorf("one tenant: %s", out)
 	}
 	if out := s.ask("acme", exitFailed, "verify", "--tenant", "bolt"); !strings.Contains(out, "forbidden") {
@@ -121,11 +126,13 @@ func (s *served) replays() {
 	s.Helper()
 	month := time.Now().UTC().Format("2006-01")
 	replay := []string{"replay", "--period", month, "--meter", "seats", "--aggregation", "max"}
-	if out := s.ask("acme", exitOK, replay...); !strings.Contains(out, "nothing was changed") || !strings.Contains(out, "c2") {
+	if out := s.ask("acme", exitOK, replay...); !strings.Contains(out, "nothing was changed") || !strings.Contains(out,
+		"c2") {
 		s.Errorf("a replay: %s", out)
 	}
 	apply := append(replay, "--apply", "--reason", "the peak", "--customer", "c1", "--json")
-	if out := s.ask("operator", exitOK, append(apply, "--tenant", "bolt")...); !strings.Contains(out, `"total_after":"5"`) || !strings.Contains(out, `"adjustment":"adj_`) {
+	if out := s.ask("operator", exitOK, append(apply, "--tenant", "bolt")...); !strings.Contains(out,
+		`"total_after":"5"`) || !strings.Contains(out, `"adjustment":"adj_`) {
 		s.Errorf("an applied replay: %s", out)
 	}
 	if out := s.ask("acme", exitFailed, append(apply, "--tenant", "bolt")...); !strings.Contains(out, "forbidden") {
@@ -136,17 +143,20 @@ func (s *served) replays() {
 	}
 }
 
-// exports takes a part of the rows while they come, and the rest when they have ended; together they are the store's at rest.
+// exports takes a part of the rows while they come, and the rest when they have ended; together they are the store's at
+// rest.
 func (s *served) exports(at []string) {
 	s.Helper()
 	dir := s.TempDir()
 	type one struct{ who, kind, format, tenant string }
 	var all []one
 	for kind, format := range map[string]string{"events": "csv", "changes": "ndjson"} {
-		all = append(all, one{"operator", kind, format, ""}, one{"operator", kind, format, "bolt"}, one{"acme", kind, format, "acme"})
+		all = append(all, one{"operator", kind, format, ""}, one{"operator", kind, format, "bolt"}, one{"acme", kind,
+			format, "acme"})
 	}
 	args := func(o one, from string) []string {
-		out := []string{"export", "--rows", o.kind, "--format", o.format, "--part-rows", "70", "--out", filepath.Join(dir, from, fmt.Sprint(o))}
+		out := []string{"export", "--rows", o.kind, "--format", o.format, "--part-rows", "70", "--out", filepath.Join(dir,
+			from, fmt.Sprint(o))}
 		if o.tenant != "" {
 			out = append(out, "--tenant", o.tenant)
 		}
@@ -159,16 +169,19 @@ func (s *served) exports(at []string) {
 	for _, o := range all {
 		s.ask(o.who, exitOK, args(o, "there")...)
 	}
-	if out := s.ask("operator", exitFailed, "export", "--meter", "none", "--out", filepath.Join(dir, "none")); !strings.Contains(out, "not_found") {
+	if out := s.ask("operator", exitFailed, "export", "--meter", "none", "--out", filepath.Join(dir,
+		"none")); !strings.Contains(out, "not_found") {
 		s.Errorf("a meter that is not there: %s", out)
 	}
-	if out := s.ask("acme", exitFailed, "export", "--tenant", "bolt", "--out", filepath.Join(dir, "none")); !strings.Contains(out, "forbidden") {
+	if out := s.ask("acme", exitFailed, "export", "--tenant", "bolt", "--out", filepath.Join(dir,
+		"none")); !strings.Contains(out, "forbidden") {
 		s.Errorf("another's: %s", out)
 	}
 	mustStop(s.T, s.server)
 	for _, o := range all {
 		run(s.T, exitOK, append(args(o, "here"), at...)...)
-		here, there := joinedFiles(s.T, filepath.Join(dir, "here", fmt.Sprint(o))), joinedFiles(s.T, filepath.Join(dir, "there", fmt.Sprint(o)))
+		here, there := joinedFiles(s.T, filepath.Join(dir, "here", fmt.Sprint(o))), joinedFiles(s.T, filepath.Join(dir,
+			"there", fmt.Sprint(o)))
 		if len(here) == 0 || !bytes.Equal(here, there) {
 			s.Errorf("%v: %d bytes of the store, %d of its server", o, len(here), len(there))
 		}
@@ -215,7 +228,10 @@ func TestWrongUseOfURL(t *testing.T) {
 		"hello\n": "is --url right?",
 		`{"progress":{"stage":"recounting","done":1,"total":2}}` + "\n": "cut off",
 	} {
-		h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, answer) }))
+		h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w,
+				answer)
+		}))
 		if out := run(t, exitFailed, "verify", "--url", h.URL); !strings.Contains(out, want) {
 			t.Errorf("%s: %s", answer, out)
 		}

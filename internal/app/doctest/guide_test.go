@@ -17,7 +17,8 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// Every block of the guide is run, in order, in one shell, against a server on each store, and prints what stands under it.
+// Every block of the guide is run, in order, in one shell, against a server on each store, and prints what stands under
+// it.
 func TestTheGuide(t *testing.T) {
 	url, err := pgtest.Private(t).Create("")
 	if err != nil {
@@ -25,7 +26,8 @@ func TestTheGuide(t *testing.T) {
 	}
 	for name, onStore := range map[string]*strings.Replacer{
 		"embedded": strings.NewReplacer(),
-		"postgres": strings.NewReplacer(`--data "$DATA/ledger"`, `--store "`+url+`"`, `--from "$DATA/ledger"`, `--from "`+url+`"`),
+		"postgres": strings.NewReplacer(`--data "$DATA/ledger"`, `--store "`+url+`"`, `--from "$DATA/ledger"`,
+			`--from "`+url+`"`),
 	} {
 		t.Run(name, func(t *testing.T) {
 			here := strings.NewReplacer("8080", freePort(t), "bin/tallystick", filepath.Join(t.TempDir(), "tallystick"))
@@ -67,7 +69,8 @@ func TestMatches(t *testing.T) {
 		want, got string
 		same      bool
 	}{
-		{"a\n", "a\n", true}, {"a…c\n", "abc", true}, {"a…c", "ab\nc", false}, {"a.c", "abc", false}, {"a", "a\nb", false}, {"", "", true}, {"", "x", false}, {"a\nb", "a\r\nb\r\n", true},
+		{"a\n", "a\n", true}, {"a…c\n", "abc", true}, {"a…c", "ab\nc", false}, {"a.c", "abc", false}, {"a", "a\nb", false},
+		{"", "", true}, {"", "x", false}, {"a\nb", "a\r\nb\r\n", true},
 	} {
 		if matches(c.want, c.got) != c.same {
 			t.Errorf("%q and %q", c.want, c.got)

@@ -17,7 +17,8 @@ import (
 // root is the repository's.
 const root = "../../.."
 
-// ports are handed out from below the range that systems take for port 0 and for connections, so that nobody gets one in between.
+// ports are handed out from below the range that systems take for port 0 and for connections, so that nobody gets one
+// in between.
 var ports atomic.Int32
 
 // freePort returns a port that nothing listens on.
@@ -65,8 +66,9 @@ type block struct {
 	line           int
 }
 
-// The block is pasted whole into each shell, as a script and as people do it: into an interactive one, where zsh knows no comments and
-// history is expanded. Two pastes in one session work too: nothing of the first is in the way of the second.
+// The block is pasted whole into each shell, as a script and as people do it: into an interactive one, where zsh knows
+// no comments and history is expanded. Two pastes in one session work too: nothing of the first is in the way of the
+// second.
 func TestTheReadmesFirstBlockWorksWhenPasted(t *testing.T) {
 	var first string
 	for _, b := range blocks(t, "README.md") {
@@ -89,7 +91,8 @@ func TestTheReadmesFirstBlockWorksWhenPasted(t *testing.T) {
 			out := paste(t, shell, pasted+"\n"+pasted)
 			for n := range 2 {
 				for _, want := range []string{
-					`{"status":"ready"}`, `"slug":"api_calls"`, `{"id":"req_1","status":"accepted","seq":4}`, `{"id":"req_1","status":"duplicate","seq":4}`,
+					`{"status":"ready"}`, `"slug":"api_calls"`, `{"id":"req_1","status":"accepted","seq":4}`,
+					`{"id":"req_1","status":"duplicate","seq":4}`,
 					`"code":"conflict"`, `"total":"3"`, `"group":{"customer":"cus_42"},"value":"3"`, `"limit":"5"`, `"plan":"free"`,
 					`"remaining":"2"`, "ok: ",
 				} {
@@ -117,10 +120,12 @@ func paste(t *testing.T, shell []string, text string) string {
 	var out, errOut bytes.Buffer
 	c.Stdout, c.Stderr = &out, &errOut
 	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // no terminal of whoever runs the tests, and a group of its own
-	c.WaitDelay = 10 * time.Second                     // after the shell has ended: whatever still has its output open was left running
+	// After the shell has ended: whatever still has its output open was left running.
+	c.WaitDelay = 10 * time.Second
 	err := c.Run()
 	if c.Process != nil {
-		_ = syscall.Kill(-c.Process.Pid, syscall.SIGKILL) // what a broken block left running; mostly there is no such group any more
+		// What a broken block left running; mostly there is no such group any more.
+		_ = syscall.Kill(-c.Process.Pid, syscall.SIGKILL)
 	}
 	if err != nil {
 		t.Fatalf("%s: %v: %s%s", shell, err, out.String(), errOut.String())

@@ -36,7 +36,8 @@ func server(t *testing.T, front func(w http.ResponseWriter, r *http.Request) boo
 		}
 	}))
 	t.Cleanup(h.Close)
-	b, err := NewBucket(BucketOptions{Location: "s3://cold/ledger/a b", Endpoint: h.URL, Credentials: Fixed("id", "secret", ""), PartBytes: MinPart, Pause: time.Millisecond})
+	b, err := NewBucket(BucketOptions{Location: "s3://cold/ledger/a b", Endpoint: h.URL, Credentials: Fixed("id",
+		"secret", ""), PartBytes: MinPart, Pause: time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +120,8 @@ func TestABucketThatFails(t *testing.T) {
 		w.WriteHeader(http.StatusForbidden)
 		return true
 	})
-	if err := b.Put(ctx, "x", temp(t, []byte("content"))); err == nil || !strings.Contains(err.Error(), "403") || asked != 1 {
+	if err := b.Put(ctx, "x", temp(t, []byte("content"))); err == nil || !strings.Contains(err.Error(), "403") ||
+		asked != 1 {
 		t.Errorf("a server that refuses was asked %d times: %v", asked, err)
 	}
 	b = server(t, func(w http.ResponseWriter, _ *http.Request) bool {
@@ -136,10 +138,14 @@ func TestABucketThatFails(t *testing.T) {
 func TestSignature(t *testing.T) {
 	const nothing = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 	now := time.Date(2013, 5, 24, 0, 0, 0, 0, time.UTC)
-	signed := signing{method: http.MethodGet, path: "/test.txt", sum: nothing, stamp: "20130524T000000Z", day: now.Format("20060102"), region: "us-east-1",
-		headers: [][2]string{{"host", "examplebucket.s3.amazonaws.com"}, {"range", "bytes=0-9"}, {"x-amz-content-sha256", nothing}, {"x-amz-date", "20130524T000000Z"}}}
-	got := signed.authorization(Credentials{AccessKey: "AKIAIOSFODNN7EXAMPLE", SecretKey: "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"})
-	if want := "f0e8bdb87c964420e857bd35b5d6ed310bd44f0170aba48dd91039c6036bdb41"; !strings.HasSuffix(got, "Signature="+want) {
+	signed := signing{method: http.MethodGet, path: "/test.txt", sum: nothing, stamp: "20130524T000000Z",
+		day: now.Format("20060102"), region: "us-east-1",
+		headers: [][2]string{{"host", "examplebucket.s3.amazonaws.com"}, {"range", "bytes=0-9"}, {"x-amz-content-sha256",
+			nothing}, {"x-amz-date", "20130524T000000Z"}}}
+	got := signed.authorization(Credentials{AccessKey: "AKIAIOSFODNN7EXAMPLE",
+		SecretKey: "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"})
+	if want := "f0e8bdb87c964420e857bd35b5d6ed310bd44f0170aba48dd91039c6036bdb41"; !strings.HasSuffix(got,
+		"Signature="+want) {
 		t.Errorf("got %s", got)
 	}
 }
@@ -148,7 +154,8 @@ func TestLocationsAreChecked(t *testing.T) {
 	who := Fixed("a", "b", "")
 	for _, o := range []BucketOptions{
 		{Location: "s3://", Credentials: who}, {Location: "https://bucket", Credentials: who}, {Location: "s3://cold"},
-		{Location: "s3://cold", Credentials: who, Endpoint: "host:9000"}, {Location: "s3://cold", Credentials: who, PartBytes: MinPart - 1},
+		{Location: "s3://cold", Credentials: who, Endpoint: "host:9000"}, {Location: "s3://cold", Credentials: who,
+			PartBytes: MinPart - 1},
 	} {
 		if _, err := NewBucket(o); err == nil {
 			t.Errorf("%+v was accepted", o)

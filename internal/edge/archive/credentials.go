@@ -55,7 +55,8 @@ const (
 	findTimeout = 10 * time.Second
 	// metadataTimeout bounds the first request to a machine's metadata: where there is none, nobody answers.
 	metadataTimeout = 2 * time.Second
-	// refreshBefore is how long before they expire credentials are renewed; those that live shorter are renewed at each use.
+	// refreshBefore is how long before they expire credentials are renewed; those that live shorter are renewed at each
+	// use.
 	refreshBefore = 5 * time.Minute
 	// maxAnswer bounds what a server of credentials may say.
 	maxAnswer = 1 << 20
@@ -70,9 +71,9 @@ type finder struct {
 	now    func() time.Time
 }
 
-// FindCredentials finds where this process has its credentials from, in the order that Amazon's own programs look: the environment, a
-// web identity, the profile of the shared files, a container's endpoint, and the machine's metadata. What is configured and broken is
-// an error and not passed over. Credentials that expire are renewed before they do.
+// FindCredentials finds where this process has its credentials from, in the order that Amazon's own programs look: the
+// environment, a web identity, the profile of the shared files, a container's endpoint, and the machine's metadata.
+// What is configured and broken is an error and not passed over. Credentials that expire are renewed before they do.
 func FindCredentials(ctx context.Context, o FindOptions) (Source, error) {
 	f := &finder{o.Region, o.Getenv, o.Client, o.Client, o.Now}
 	if f.region == "" {
@@ -167,7 +168,7 @@ func (r *renewed) forget(c Credentials) {
 
 // secretFile reads a token from a file, which whoever rotates it replaces.
 func secretFile(name string) (string, error) {
-	b, err := os.ReadFile(name) //nolint:gosec // the operator names it
+	b, err := os.ReadFile(name)
 	if err != nil {
 		return "", err
 	}

@@ -80,7 +80,8 @@ region = eu-central-1
 `
 
 func TestCredentialsOfTheEnvironmentAndTheSharedFiles(t *testing.T) {
-	shared := map[string]string{"AWS_SHARED_CREDENTIALS_FILE": file(t, sharedCredentials), "AWS_CONFIG_FILE": file(t, sharedConfig)}
+	shared := map[string]string{"AWS_SHARED_CREDENTIALS_FILE": file(t, sharedCredentials), "AWS_CONFIG_FILE": file(t,
+		sharedConfig)}
 	with := func(more ...string) map[string]string {
 		out := map[string]string{}
 		for k, v := range shared {
@@ -91,7 +92,8 @@ func TestCredentialsOfTheEnvironmentAndTheSharedFiles(t *testing.T) {
 		}
 		return out
 	}
-	s, err := find(t, with("AWS_ACCESS_KEY_ID", "env", "AWS_SECRET_ACCESS_KEY", "secret of env", "AWS_SESSION_TOKEN", "s"), nil)
+	s, err := find(t, with("AWS_ACCESS_KEY_ID", "env", "AWS_SECRET_ACCESS_KEY", "secret of env", "AWS_SESSION_TOKEN",
+		"s"), nil)
 	given(t, s, err, "env", "s")
 	s, err = find(t, with(), nil)
 	given(t, s, err, "plain", "")
@@ -135,16 +137,21 @@ func newIssuer(t *testing.T) *issuer {
 	i := &issuer{now: time.Date(2026, 11, 15, 2, 10, 0, 0, time.UTC)}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /{$}", func(w http.ResponseWriter, r *http.Request) {
-		if r.FormValue("Action") != "AssumeRoleWithWebIdentity" || r.FormValue("RoleArn") != "arn:aws:iam::1:role/pod" || r.FormValue("RoleSessionName") != "tallystick" ||
+		if r.FormValue("Action") != "AssumeRoleWithWebIdentity" || r.FormValue("RoleArn") != "arn:aws:iam::1:role/pod" ||
+			r.FormValue("RoleSessionName") != "tallystick" ||
 			r.Header.Get("Authorization") != "" {
 			t.Errorf("%v", r.Form)
 		}
-		i.answer(w, r.FormValue("WebIdentityToken"), `<AssumeRoleWithWebIdentityResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><AssumeRoleWithWebIdentityResult>
-			<Credentials><AccessKeyId>%s</AccessKeyId><SecretAccessKey>%s</SecretAccessKey><SessionToken>%s</SessionToken><Expiration>%s</Expiration></Credentials>
+		i.answer(w, r.FormValue("WebIdentityToken"), `<AssumeRoleWithWebIdentityResponse xmlns="urn:sts"><AssumeRoleWithWebIdentityResult>
+			<Credentials><AccessKeyId>%s</AccessKeyId><SecretAccessKey>%s</SecretAccessKey>
+			<SessionToken>%s</SessionToken><Expiration>%s</Expiration></Credentials>
 			</AssumeRoleWithWebIdentityResult></AssumeRoleWithWebIdentityResponse>`)
 	})
 	const asJSON = `{"Code":"Success","AccessKeyId":"%s","SecretAccessKey":"%s","Token":"%s","Expiration":"%s"}`
-	mux.HandleFunc("GET /container", func(w http.ResponseWriter, r *http.Request) { i.answer(w, r.Header.Get("Authorization"), asJSON) })
+	mux.HandleFunc("GET /container", func(w http.ResponseWriter, r *http.Request) {
+		i.answer(w,
+			r.Header.Get("Authorization"), asJSON)
+	})
 	mux.HandleFunc("PUT /latest/api/token", func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("X-Aws-Ec2-Metadata-Token-Ttl-Seconds") == "" {
 			w.WriteHeader(http.StatusBadRequest)
@@ -181,25 +188,31 @@ func (i *issuer) answer(w http.ResponseWriter, token, format string) {
 	_, _ = fmt.Fprintf(w, format, id, "secret of "+id, "session of "+token, i.now.Add(time.Hour).Format(time.RFC3339))
 }
 
-// Each of the ways gives credentials, keeps them, renews them before they expire, and lives with a server that is away meanwhile.
+// Each of the ways gives credentials, keeps them, renews them before they expire, and lives with a server that is away
+// meanwhile.
 func TestCredentialsAreRenewedBeforeTheyExpire(t *testing.T) {
-	token, pod := file(t, "pod\n"), file(t, "[profile pod]\nrole_arn = arn:aws:iam::1:role/pod\nweb_identity_token_file = ")
+	token, pod := file(t, "pod\n"), file(t,
+		"[profile pod]\nrole_arn = arn:aws:iam::1:role/pod\nweb_identity_token_file = ")
 	for name, way := range map[string]func(i *issuer) (vars map[string]string, session string){
 		"web identity": func(i *issuer) (map[string]string, string) {
-			return map[string]string{"AWS_WEB_IDENTITY_TOKEN_FILE": token, "AWS_ROLE_ARN": "arn:aws:iam::1:role/pod", "AWS_ENDPOINT_URL_STS": i.URL}, "pod"
+			return map[string]string{"AWS_WEB_IDENTITY_TOKEN_FILE": token, "AWS_ROLE_ARN": "arn:aws:iam::1:role/pod",
+				"AWS_ENDPOINT_URL_STS": i.URL}, "pod"
 		},
 		"a profile with a web identity": func(i *issuer) (map[string]string, string) {
 			content, err := os.ReadFile(pod)
 			if err != nil {
 				t.Fatal(err)
 			}
-			return map[string]string{"AWS_CONFIG_FILE": file(t, string(content)+token+"\n"), "AWS_PROFILE": "pod", "AWS_ENDPOINT_URL_STS": i.URL}, "pod"
+			return map[string]string{"AWS_CONFIG_FILE": file(t, string(content)+token+"\n"), "AWS_PROFILE": "pod",
+				"AWS_ENDPOINT_URL_STS": i.URL}, "pod"
 		},
 		"a container": func(i *issuer) (map[string]string, string) {
-			return map[string]string{"AWS_CONTAINER_CREDENTIALS_FULL_URI": i.URL + "/container", "AWS_CONTAINER_AUTHORIZATION_TOKEN": "ecs"}, "ecs"
+			return map[string]string{"AWS_CONTAINER_CREDENTIALS_FULL_URI": i.URL + "/container",
+				"AWS_CONTAINER_AUTHORIZATION_TOKEN": "ecs"}, "ecs"
 		},
 		"a container with a file": func(i *issuer) (map[string]string, string) {
-			return map[string]string{"AWS_CONTAINER_CREDENTIALS_FULL_URI": i.URL + "/container", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE": token}, "pod"
+			return map[string]string{"AWS_CONTAINER_CREDENTIALS_FULL_URI": i.URL + "/container",
+				"AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE": token}, "pod"
 		},
 		"a machine": func(i *issuer) (map[string]string, string) {
 			return map[string]string{"AWS_EC2_METADATA_SERVICE_ENDPOINT": i.URL}, "machine"
@@ -230,7 +243,8 @@ func TestCredentialsAreRenewedBeforeTheyExpire(t *testing.T) {
 func TestARefusalShowsNoSecret(t *testing.T) {
 	i := newIssuer(t)
 	i.refused = "a-secret-token"
-	s, err := find(t, map[string]string{"AWS_WEB_IDENTITY_TOKEN_FILE": file(t, i.refused), "AWS_ROLE_ARN": "arn:aws:iam::1:role/pod",
+	s, err := find(t, map[string]string{"AWS_WEB_IDENTITY_TOKEN_FILE": file(t, i.refused),
+		"AWS_ROLE_ARN":         "arn:aws:iam::1:role/pod",
 		"AWS_ENDPOINT_URL_STS": i.URL}, func() time.Time { return i.now })
 	if err != nil {
 		t.Fatal(err)
@@ -253,11 +267,12 @@ func TestAMachineWithoutMetadata(t *testing.T) {
 	}
 }
 
-// Given a bucket that says that a token has expired, whatever the clock here says, then new ones are asked for and the request is
-// sent again.
+// Given a bucket that says that a token has expired, whatever the clock here says, then new ones are asked for and the
+// request is sent again.
 func TestATokenThatTheServerCallsExpired(t *testing.T) {
 	i := newIssuer(t)
-	who, err := find(t, map[string]string{"AWS_CONTAINER_CREDENTIALS_FULL_URI": i.URL + "/container", "AWS_CONTAINER_AUTHORIZATION_TOKEN": "ecs"},
+	who, err := find(t, map[string]string{"AWS_CONTAINER_CREDENTIALS_FULL_URI": i.URL + "/container",
+		"AWS_CONTAINER_AUTHORIZATION_TOKEN": "ecs"},
 		func() time.Time { return i.now })
 	if err != nil {
 		t.Fatal(err)
@@ -272,7 +287,8 @@ func TestATokenThatTheServerCallsExpired(t *testing.T) {
 		}
 	}))
 	defer bucket.Close()
-	b, err := NewBucket(BucketOptions{Location: "s3://cold", Endpoint: bucket.URL, Credentials: who, Pause: time.Millisecond})
+	b, err := NewBucket(BucketOptions{Location: "s3://cold", Endpoint: bucket.URL, Credentials: who,
+		Pause: time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -50,13 +50,15 @@ func (f *finder) assuming(role, session, tokenFile string) Source {
 		if err != nil {
 			return Credentials{}, fmt.Errorf("read the web identity token: %w", err)
 		}
-		return f.assume(ctx, endpoint, url.Values{"Action": {"AssumeRoleWithWebIdentity"}, "Version": {"2011-06-15"}, "RoleArn": {role},
+		return f.assume(ctx, endpoint, url.Values{"Action": {"AssumeRoleWithWebIdentity"}, "Version": {"2011-06-15"},
+			"RoleArn":         {role},
 			"RoleSessionName": {session}, "WebIdentityToken": {token}})
 	})
 }
 
 func (f *finder) assume(ctx context.Context, endpoint string, form url.Values) (Credentials, error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimSuffix(endpoint, "/")+"/", strings.NewReader(form.Encode()))
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimSuffix(endpoint, "/")+"/",
+		strings.NewReader(form.Encode()))
 	if err != nil {
 		return Credentials{}, fmt.Errorf("assume the role: %w", err)
 	}
@@ -91,7 +93,7 @@ func (f *finder) container() (Source, error) {
 		return nil, nil
 	}
 	u, err := url.Parse(address)
-	if err != nil || u.Host == "" || u.Scheme != "https" && !(u.Scheme == "http" && ofThisHost(u.Hostname())) {
+	if err != nil || u.Host == "" || u.Scheme != "https" && (u.Scheme != "http" || !ofThisHost(u.Hostname())) {
 		return nil, errors.New("AWS_CONTAINER_CREDENTIALS_FULL_URI must be https, or an address of this host")
 	}
 	return f.renewed(func(ctx context.Context) (Credentials, error) {
@@ -112,21 +114,23 @@ func (f *finder) container() (Source, error) {
 	}), nil
 }
 
-// ofThisHost are the addresses that a token may go to without encryption: this machine, and those that a container's host answers on.
+// ofThisHost are the addresses that a token may go to without encryption: this machine, and those that a container's
+// host answers on.
 func ofThisHost(host string) bool {
 	if host == "localhost" {
 		return true
 	}
 	ip := net.ParseIP(host)
-	return ip != nil && (ip.IsLoopback() || ip.Equal(net.ParseIP("169.254.170.2")) || ip.Equal(net.ParseIP("169.254.170.23")) ||
+	return ip != nil && (ip.IsLoopback() || ip.Equal(net.ParseIP("169.254.170.2")) ||
+		ip.Equal(net.ParseIP("169.254.170.23")) ||
 		ip.Equal(net.ParseIP("fd00:ec2::23")))
 }
 
-// machine asks the metadata service of an EC2 machine, version 2: a session's token first, then the role, then its credentials. It is
-// the last place to look, so that it is asked at once whether it has any.
+// machine asks the metadata service of an EC2 machine, version 2: a session's token first, then the role, then its
+// credentials. It is the last place to look, so that it is asked at once whether it has any.
 func (f *finder) machine(ctx context.Context) (Source, error) {
-	none := errors.New("no credentials for the bucket: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE, or AWS_ROLE_ARN with " +
-		"AWS_WEB_IDENTITY_TOKEN_FILE, or run where a container or a machine has a role")
+	none := errors.New("no credentials for the bucket: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE, " +
+		"or AWS_ROLE_ARN with AWS_WEB_IDENTITY_TOKEN_FILE, or run where a container or a machine has a role")
 	if strings.EqualFold(f.getenv("AWS_EC2_METADATA_DISABLED"), "true") {
 		return nil, none
 	}

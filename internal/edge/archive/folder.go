@@ -1,5 +1,5 @@
-// Package archive keeps archives outside the deployment's store: in a folder, or in a bucket that speaks the S3 protocol. It knows
-// files by name and nothing of what is in them. A file is there under its name whole or not at all.
+// Package archive keeps archives outside the deployment's store: in a folder, or in a bucket that speaks the S3
+// protocol. It knows files by name and nothing of what is in them. A file is there under its name whole or not at all.
 package archive
 
 import (

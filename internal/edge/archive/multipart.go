@@ -13,9 +13,10 @@ import (
 	"time"
 )
 
-// A large object goes up in parts, each hashed, signed and repeated by itself, so that a broken connection costs one part. The object
-// appears when all parts are put together, whole or not at all; an upload that fails is given up at the server too, where its parts
-// would be stored and paid for. Parts are read from the file as they go: none is held in memory.
+// A large object goes up in parts, each hashed, signed and repeated by itself, so that a broken connection costs one
+// part. The object appears when all parts are put together, whole or not at all; an upload that fails is given up at
+// the server too, where its parts would be stored and paid for. Parts are read from the file as they go: none is held
+// in memory.
 
 const (
 	// MinPart is the least size of a part but the last that servers take.
@@ -36,7 +37,8 @@ func (b *Bucket) putParts(ctx context.Context, name string, file *os.File, size 
 	var begun struct {
 		UploadID string `xml:"UploadId"`
 	}
-	if err := b.exchange(ctx, request{method: http.MethodPost, name: name, query: url.Values{"uploads": {""}}}, &begun); err != nil {
+	if err := b.exchange(ctx, request{method: http.MethodPost, name: name, query: url.Values{"uploads": {""}}},
+		&begun); err != nil {
 		return err
 	}
 	if begun.UploadID == "" {
@@ -112,7 +114,8 @@ func (b *Bucket) abort(ctx context.Context, name, upload string) {
 	if err == nil {
 		_ = answer.Body.Close() // it is empty
 	}
-	// What cannot be given up now is left to the bucket's own rule for unfinished uploads; the first error says more than this one.
+	// What cannot be given up now is left to the bucket's own rule for unfinished uploads; the first error says more than
+	// this one.
 }
 
 // exchange sends a request and reads its answer, which is a small document.

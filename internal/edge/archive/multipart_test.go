@@ -14,8 +14,8 @@ import (
 	"testing"
 )
 
-// checkSignature computes a request's signature from what arrived, with code of its own, and holds the body against its hash. The keys
-// are secrets by id.
+// checkSignature computes a request's signature from what arrived, with code of its own, and holds the body against its
+// hash. The keys are secrets by id.
 func checkSignature(t *testing.T, r *http.Request, keys map[string]string) {
 	t.Helper()
 	auth := map[string]string{}
@@ -40,7 +40,8 @@ func checkSignature(t *testing.T, r *http.Request, keys map[string]string) {
 	}
 	var query []string
 	for k, values := range r.URL.Query() {
-		query = append(query, strings.ReplaceAll(escapePath(k), "/", "%2F")+"="+strings.ReplaceAll(escapePath(values[0]), "/", "%2F"))
+		query = append(query, strings.ReplaceAll(escapePath(k), "/", "%2F")+"="+strings.ReplaceAll(escapePath(values[0]),
+			"/", "%2F"))
 	}
 	sort.Strings(query)
 	canonical := r.Method + "\n" + r.URL.EscapedPath() + "\n" + strings.Join(query, "&") + "\n"
@@ -54,7 +55,8 @@ func checkSignature(t *testing.T, r *http.Request, keys map[string]string) {
 	canonical += "\n" + auth["SignedHeaders"] + "\n" + r.Header.Get("X-Amz-Content-Sha256")
 	digest := sha256.Sum256([]byte(canonical))
 	key := []byte("AWS4" + secret)
-	for _, part := range append(strings.Split(scope, "/"), "AWS4-HMAC-SHA256\n"+r.Header.Get("X-Amz-Date")+"\n"+scope+"\n"+hex.EncodeToString(digest[:])) {
+	for _, part := range append(strings.Split(scope, "/"),
+		"AWS4-HMAC-SHA256\n"+r.Header.Get("X-Amz-Date")+"\n"+scope+"\n"+hex.EncodeToString(digest[:])) {
 		h := hmac.New(sha256.New, key)
 		h.Write([]byte(part))
 		key = h.Sum(nil)
@@ -62,7 +64,8 @@ func checkSignature(t *testing.T, r *http.Request, keys map[string]string) {
 	if hex.EncodeToString(key) != auth["Signature"] {
 		t.Errorf("the signature of %s %s is wrong; it should be over\n%s", r.Method, r.URL, canonical)
 	}
-	if token := r.Header.Get("X-Amz-Security-Token"); token != "" && !strings.Contains(auth["SignedHeaders"], "x-amz-security-token") {
+	if token := r.Header.Get("X-Amz-Security-Token"); token != "" && !strings.Contains(auth["SignedHeaders"],
+		"x-amz-security-token") {
 		t.Error("the session's token is not signed")
 	}
 }
@@ -74,7 +77,8 @@ func large() []byte {
 	return append(b, '!')
 }
 
-// Given a large file, when parts of it fail in passing, then each is sent again by itself, and what is read back is the file.
+// Given a large file, when parts of it fail in passing, then each is sent again by itself, and what is read back is the
+// file.
 func TestALargeObjectGoesUpInParts(t *testing.T) {
 	asked, failures := map[string]int{}, map[string]int{"PUT 1": 1, "PUT 2": 2, "POST ": 1}
 	b := server(t, func(w http.ResponseWriter, r *http.Request) bool {
@@ -131,11 +135,13 @@ func TestAnUploadThatFailsIsGivenUp(t *testing.T) {
 	}
 }
 
-// Given a server that says 200 and then that it failed, as S3 does when assembling takes long, then the upload has failed.
+// Given a server that says 200 and then that it failed, as S3 does when assembling takes long, then the upload has
+// failed.
 func TestAnAssemblyThatFailsAfterItsStatus(t *testing.T) {
 	b := server(t, func(w http.ResponseWriter, r *http.Request) bool {
 		if r.Method == http.MethodPost && r.URL.Query().Has("uploadId") {
-			_, _ = io.WriteString(w, "<?xml version=\"1.0\"?>\n<Error><Code>InternalError</Code><Message>try again</Message></Error>")
+			_, _ = io.WriteString(w,
+				"<?xml version=\"1.0\"?>\n<Error><Code>InternalError</Code><Message>try again</Message></Error>")
 			return true
 		}
 		return false

@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// profile looks into the shared files, ~/.aws/credentials and ~/.aws/config, for the profile that AWS_PROFILE names, or the default one.
+// profile looks into the shared files, ~/.aws/credentials and ~/.aws/config, for the profile that AWS_PROFILE names, or
+// the default one.
 func (f *finder) profile() (Source, error) {
 	name := f.getenv("AWS_PROFILE")
 	asked := name != ""
@@ -58,15 +59,17 @@ func (f *finder) fromProfile(name string, settings map[string]string) (Source, e
 	}
 	for _, other := range []string{"role_arn", "credential_process", "sso_session", "sso_start_url"} {
 		if settings[other] != "" {
-			return nil, fmt.Errorf("profile %q uses %s, which is not supported: give it keys, or role_arn with web_identity_token_file", name, other)
+			return nil, fmt.Errorf("profile %q uses %s, which is not supported: "+
+				"give it keys, or role_arn with web_identity_token_file", name, other)
 		}
 	}
 	return nil, nil
 }
 
-// readSection adds the settings of one section of a file; a file that is not there has none. Nested settings are passed over.
+// readSection adds the settings of one section of a file; a file that is not there has none. Nested settings are passed
+// over.
 func readSection(path, section string, into map[string]string) (found bool, err error) {
-	file, err := os.Open(path) //nolint:gosec // the operator names it
+	file, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return false, nil
 	}

@@ -17,8 +17,8 @@ import (
 	"github.com/tallystick/tallystick/internal/service/retention"
 )
 
-// Bucket keeps archives in a bucket. A handful of requests are all that is needed of the protocol, so the client is our own: the usual
-// ones bring a hundred packages and retry in ways that hide what happened.
+// Bucket keeps archives in a bucket. A handful of requests are all that is needed of the protocol, so the client is our
+// own: the usual ones bring a hundred packages and retry in ways that hide what happened.
 type Bucket struct {
 	endpoint *url.URL
 	prefix   string // of keys, with the bucket
@@ -94,8 +94,8 @@ func NewBucket(o BucketOptions) (*Bucket, error) {
 	return &Bucket{endpoint, strings.TrimSuffix(u.Host+"/"+strings.Trim(u.Path, "/"), "/"), o}, nil
 }
 
-// Put uploads a file, a large one in parts. The server checks every byte against the hash in the signature; an object appears whole
-// or not at all.
+// Put uploads a file, a large one in parts. The server checks every byte against the hash in the signature; an object
+// appears whole or not at all.
 func (b *Bucket) Put(ctx context.Context, name string, file *os.File) error {
 	info, err := file.Stat()
 	if err != nil {
@@ -162,8 +162,8 @@ func (r *request) hash() (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)), nil
 }
 
-// send makes a request, again when the server is busy, the connection broke or the credentials have expired: all of them can be
-// repeated.
+// send makes a request, again when the server is busy, the connection broke or the credentials have expired: all of
+// them can be repeated.
 func (b *Bucket) send(ctx context.Context, q request) (*http.Response, error) {
 	sum, err := q.hash()
 	if err != nil {
@@ -246,7 +246,8 @@ func (b *Bucket) sign(r *http.Request, path string, who Credentials, sum string)
 	for _, h := range headers[1:] {
 		r.Header.Set(h[0], h[1])
 	}
-	s := signing{method: r.Method, path: path, query: r.URL.RawQuery, headers: headers, sum: sum, stamp: stamp, day: day, region: b.o.Region}
+	s := signing{method: r.Method, path: path, query: r.URL.RawQuery, headers: headers, sum: sum, stamp: stamp, day: day,
+		region: b.o.Region}
 	r.Header.Set("Authorization", s.authorization(who))
 }
 
@@ -265,14 +266,16 @@ func (s *signing) authorization(who Credentials) string {
 		names = append(names, h[0])
 	}
 	signed := strings.Join(names, ";")
-	request := sha256.Sum256([]byte(strings.Join([]string{s.method, s.path, s.query, canonical.String(), signed, s.sum}, "\n")))
+	request := sha256.Sum256([]byte(strings.Join([]string{s.method, s.path, s.query, canonical.String(), signed, s.sum},
+		"\n")))
 	scope := s.day + "/" + s.region + "/s3/aws4_request"
 	key := []byte("AWS4" + who.SecretKey)
 	for _, part := range []string{s.day, s.region, "s3", "aws4_request"} {
 		key = keyed(key, part)
 	}
 	signature := keyed(key, "AWS4-HMAC-SHA256\n"+s.stamp+"\n"+scope+"\n"+hex.EncodeToString(request[:]))
-	return "AWS4-HMAC-SHA256 Credential=" + who.AccessKey + "/" + scope + ", SignedHeaders=" + signed + ", Signature=" + hex.EncodeToString(signature)
+	return "AWS4-HMAC-SHA256 Credential=" + who.AccessKey + "/" + scope + ", SignedHeaders=" + signed + ", Signature=" +
+		hex.EncodeToString(signature)
 }
 
 func keyed(key []byte, text string) []byte {

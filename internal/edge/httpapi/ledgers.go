@@ -58,7 +58,8 @@ type (
 )
 
 func reportOf(r *verify.Report) reportJSON {
-	out := reportJSON{OK: r.OK(), Tenants: r.Tenants, Operator: r.Operator, Rows: r.Rows, Counters: r.Counters, Lookups: r.Lookups, Found: r.Found, Differences: []differenceJSON{}}
+	out := reportJSON{OK: r.OK(), Tenants: r.Tenants, Operator: r.Operator, Rows: r.Rows, Counters: r.Counters,
+		Lookups: r.Lookups, Found: r.Found, Differences: []differenceJSON{}}
 	for _, d := range r.Differences {
 		out.Differences = append(out.Differences, differenceJSON(d))
 	}
@@ -72,7 +73,8 @@ func getLedgers(x *exchange) error {
 		return err
 	}
 	return x.stream("", func(ctx context.Context, s *stream) error {
-		all, err := export.FromStore(x.s.options.Store).Ledgers(ctx, export.Filter{Tenant: x.caller.Tenant, Meter: q.get("meter")})
+		all, err := export.FromStore(x.s.options.Store).Ledgers(ctx, export.Filter{Tenant: x.caller.Tenant,
+			Meter: q.get("meter")})
 		if err != nil {
 			return err
 		}

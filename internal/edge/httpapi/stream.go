@@ -11,9 +11,9 @@ import (
 	"github.com/tallystick/tallystick/internal/core/problem"
 )
 
-// Some answers take longer than a request may: they are streamed, as lines of JSON. A line is an object with one member that says what
-// it is: progress, something found, and in the end either result or error. An answer without one of these two was cut off. What goes
-// wrong before the first line is an ordinary problem with its status.
+// Some answers take longer than a request may: they are streamed, as lines of JSON. A line is an object with one member
+// that says what it is: progress, something found, and in the end either result or error. An answer without one of
+// these two was cut off. What goes wrong before the first line is an ordinary problem with its status.
 
 var ndjsonType = []string{mediaNDJSON}
 
@@ -69,8 +69,8 @@ type stream struct {
 	last    time.Time // when progress was sent
 }
 
-// stream lets fn answer with lines. The context ends when the caller has gone away, a line cannot be sent, or the server stops. HEAD
-// is answered without doing anything.
+// stream lets fn answer with lines. The context ends when the caller has gone away, a line cannot be sent, or the
+// server stops. HEAD is answered without doing anything.
 func (x *exchange) stream(alone string, fn func(ctx context.Context, s *stream) error) error {
 	if x.r.Method == http.MethodHead {
 		x.w.Header()["Content-Type"] = ndjsonType
@@ -110,7 +110,8 @@ func (s *stream) end(err error) error {
 	}
 	p := s.x.problemOf(err)
 	s.x.err = err
-	_ = s.line("error", func(b []byte) []byte { return s.x.appendProblem(b, p) }) // a caller that is gone cannot be answered
+	// A caller that is gone cannot be answered.
+	_ = s.line("error", func(b []byte) []byte { return s.x.appendProblem(b, p) })
 	_ = s.flush()
 	return nil
 }

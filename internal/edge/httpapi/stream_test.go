@@ -15,7 +15,8 @@ import (
 )
 
 // verifying is what a test has a verification do.
-type verifying func(ctx context.Context, tenantID string, progress func(stage string, done, total uint64)) (verify.Report, error)
+type verifying func(ctx context.Context, tenantID string, progress func(stage string, done,
+	total uint64)) (verify.Report, error)
 
 func (v verifying) in(t *testing.T, change ...func(*Options)) *world {
 	return newWorld(t, append(change, func(o *Options) { o.Verify = v })...)
@@ -42,7 +43,8 @@ func (w *world) open(ctx context.Context, url, tenantID string) *http.Response {
 	return a
 }
 
-// Given bounds on reading and answering a request, when a streamed answer takes many times as long, then it is not cut off.
+// Given bounds on reading and answering a request, when a streamed answer takes many times as long, then it is not cut
+// off.
 func TestAStreamOutlivesTheBoundsOfARequest(t *testing.T) {
 	const bound = 20 * time.Millisecond
 	long := verifying(func(ctx context.Context, _ string, progress func(string, uint64, uint64)) (verify.Report, error) {
@@ -61,7 +63,8 @@ func TestAStreamOutlivesTheBoundsOfARequest(t *testing.T) {
 	defer hasty.Close()
 	a := w.open(t.Context(), hasty.URL, "")
 	in := bufio.NewReader(a.Body)
-	for _, want := range []string{`{"progress":{"done":1,"stage":"recounting","total":2}}`, `{"result":{"ok":true,"tenants":0,"operator":false,"rows":7,`} {
+	for _, want := range []string{`{"progress":{"done":1,"stage":"recounting","total":2}}`,
+		`{"result":{"ok":true,"tenants":0,"operator":false,"rows":7,`} {
 		line, err := in.ReadString('\n')
 		if err != nil || !strings.HasPrefix(line, want) {
 			t.Errorf("%q, %v, want %s", line, err, want)
@@ -75,7 +78,8 @@ func TestAStreamOutlivesTheBoundsOfARequest(t *testing.T) {
 // Given a streamed answer under way, when the caller goes away or the server is about to stop, then the work ends.
 func TestAStreamEndsWithItsCallerAndItsServer(t *testing.T) {
 	ended := make(chan error, 1)
-	forever := verifying(func(ctx context.Context, _ string, progress func(string, uint64, uint64)) (verify.Report, error) {
+	forever := verifying(func(ctx context.Context, _ string, progress func(string, uint64, uint64)) (verify.Report,
+		error) {
 		progress("recounting", 1, 2)
 		<-ctx.Done()
 		ended <- context.Cause(ctx)
@@ -120,7 +124,8 @@ func TestAStreamThatFails(t *testing.T) {
 	sayFirst = true
 	a := w.do(c).status(t, 200)
 	lines := strings.Split(strings.TrimSpace(string(a.body)), "\n")
-	if len(lines) != 2 || !strings.Contains(lines[1], `"code":"internal"`) || strings.Contains(string(a.body), "secret words") {
+	if len(lines) != 2 || !strings.Contains(lines[1], `"code":"internal"`) || strings.Contains(string(a.body),
+		"secret words") {
 		t.Errorf("%s", a.body)
 	}
 	head := c

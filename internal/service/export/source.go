@@ -65,7 +65,8 @@ func (s fromStore) ledger(ctx context.Context, id, slug string) (l Ledger, wante
 }
 
 // Rows implements Source.
-func (s fromStore) Rows(ctx context.Context, l *Ledger, after uint64, k Kind, f Filter, fn func(Row) error) (last uint64, err error) {
+func (s fromStore) Rows(ctx context.Context, l *Ledger, after uint64, k Kind, f Filter,
+	fn func(Row) error) (last uint64, err error) {
 	var failed error
 	looked := 0
 	err = s.store.View(ctx, l.Tenant, func(v store.View) (err error) {
@@ -86,9 +87,10 @@ func (s fromStore) Rows(ctx context.Context, l *Ledger, after uint64, k Kind, f 
 	return min(last, l.Head), err
 }
 
-// Lines hands on rows of one ledger, which is looked at anew, as records that Record takes in another process. It returns the last
-// row that was looked at, at most until. Errors: NotFound (tenant, meter), and those of fn.
-func Lines(ctx context.Context, s store.Store, k Kind, f Filter, after, until uint64, fn func(line []byte) error) (last uint64, err error) {
+// Lines hands on rows of one ledger, which is looked at anew, as records that Record takes in another process. It
+// returns the last row that was looked at, at most until. Errors: NotFound (tenant, meter), and those of fn.
+func Lines(ctx context.Context, s store.Store, k Kind, f Filter, after, until uint64,
+	fn func(line []byte) error) (last uint64, err error) {
 	all, err := fromStore{s, viewRows}.Ledgers(ctx, f)
 	if err != nil {
 		return after, err

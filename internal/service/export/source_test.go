@@ -16,12 +16,15 @@ type elsewhere struct {
 	atOnce uint64
 }
 
-func (e elsewhere) Rows(ctx context.Context, l *Ledger, after uint64, k Kind, f Filter, fn func(Row) error) (uint64, error) {
+func (e elsewhere) Rows(ctx context.Context, l *Ledger, after uint64, k Kind, f Filter, fn func(Row) error) (uint64,
+	error) {
 	f.Tenant = l.Tenant
-	return Lines(ctx, e.store, k, f, after, min(l.Head, after+e.atOnce), func(line []byte) error { return fn(Record(line)) })
+	return Lines(ctx, e.store, k, f, after, min(l.Head, after+e.atOnce),
+		func(line []byte) error { return fn(Record(line)) })
 }
 
-// Given rows that pass through another process as records, then every format is the same to the byte as from the store itself.
+// Given rows that pass through another process as records, then every format is the same to the byte as from the store
+// itself.
 func TestRecordsOfAnotherProcessAreTheSame(t *testing.T) {
 	w := newWorld(t)
 	w.send("acme", 20)
@@ -37,12 +40,14 @@ func TestRecordsOfAnotherProcessAreTheSame(t *testing.T) {
 				}
 			}
 			for _, tenant := range []string{"acme", "bolt"} {
-				if a, b := joined(t, filepath.Join(here, tenant)), joined(t, filepath.Join(there, tenant)); format != Parquet && !bytes.Equal(a, b) || len(a) == 0 {
+				if a, b := joined(t, filepath.Join(here, tenant)), joined(t, filepath.Join(there, tenant)); format != Parquet &&
+					!bytes.Equal(a, b) || len(a) == 0 {
 					t.Errorf("%s of %s as %s:\n%s\n%s", kind, tenant, format, a, b)
 				}
 			}
 			var a, b bytes.Buffer
-			for out, s := range map[*bytes.Buffer]Source{&a: FromStore(w.store), &b: elsewhere{fromStore{w.store, viewRows}, 3}} {
+			for out, s := range map[*bytes.Buffer]Source{&a: FromStore(w.store), &b: elsewhere{fromStore{w.store, viewRows},
+				3}} {
 				if _, err := Run(t.Context(), s, Options{Format: format, Kind: kind, Stream: out}); err != nil {
 					t.Fatal(err)
 				}
@@ -52,7 +57,8 @@ func TestRecordsOfAnotherProcessAreTheSame(t *testing.T) {
 			}
 		}
 	}
-	_, err := Lines(t.Context(), w.store, Events, Filter{Tenant: "acme", Meter: "none"}, 0, 9, func([]byte) error { return nil })
+	_, err := Lines(t.Context(), w.store, Events, Filter{Tenant: "acme", Meter: "none"}, 0, 9,
+		func([]byte) error { return nil })
 	if !problem.Is(err, problem.NotFound) {
 		t.Errorf("a meter that is not there: %v", err)
 	}

@@ -1,9 +1,10 @@
-// Package move carries a deployment's ledgers from one store to another, section by section: rows, numbers, times, verdicts and
-// chain as they are. It decides nothing. It trusts neither side: what is already at the target must be the beginning of what is
-// at the source, to the hash, and in the end both heads must be the same.
+// Package move carries a deployment's ledgers from one store to another, section by section: rows, numbers, times,
+// verdicts and chain as they are. It decides nothing. It trusts neither side: what is already at the target must be the
+// beginning of what is at the source, to the hash, and in the end both heads must be the same.
 //
-// A deployment must not be written to in two places, so a move ends by marking every ledger of the source as moved, in a last row
-// that stays behind. From then on the source refuses writes and names the new place. The order of a run makes that safe:
+// A deployment must not be written to in two places, so a move ends by marking every ledger of the source as moved, in
+// a last row that stays behind. From then on the source refuses writes and names the new place. The order of a run
+// makes that safe:
 //
 //	copy     every ledger, then have the target verified
 //	mark     tenant by tenant, each only if nothing came since its last row was copied, else the rest is copied first
@@ -31,8 +32,10 @@ var (
 	// ErrBroken is wrapped when the source's rows are not those that its head stands for.
 	ErrBroken = errors.New("the source's ledger does not add up: run `tallystick verify` on it")
 	// ErrDiffers is wrapped when the target holds something that is not the source's.
-	ErrDiffers = errors.New("the target holds another ledger: move into an empty store, or go on with one that an earlier move began")
-	// ErrMovedElsewhere is wrapped when the source was moved to another place than the target, or the target itself was moved.
+	ErrDiffers = errors.New("the target holds another ledger: " +
+		"move into an empty store, or go on with one that an earlier move began")
+	// ErrMovedElsewhere is wrapped when the source was moved to another place than the target, or the target itself was
+	// moved.
 	ErrMovedElsewhere = errors.New("a ledger is moved from where it is kept now")
 	// ErrGrows is wrapped when the source is written to faster than it can be copied.
 	ErrGrows = errors.New("the source is written to faster than it can be copied: stop its servers and run the move again")
@@ -43,8 +46,8 @@ const maxChases = 100
 
 // Options of a run.
 type Options struct {
-	// Place is the target as the source will name it to its callers: an address without secrets. Default: the source is not marked,
-	// which makes a copy.
+	// Place is the target as the source will name it to its callers: an address without secrets. Default: the source is
+	// not marked, which makes a copy.
 	Place string
 	// Progress is called with how many rows are at the target, of how many. Default: none.
 	Progress func(done, total uint64)
@@ -60,8 +63,9 @@ type Report struct {
 	Marked  int    // ledgers of the source, by this run
 }
 
-// Run moves everything and marks the source. A run that broke off is gone on with by the next: a section is at the target whole or
-// not at all. Nobody may write to the target meanwhile; what is still written to the source is copied too.
+// Run moves everything and marks the source. A run that broke off is gone on with by the next: a section is at the
+// target whole or not at all. Nobody may write to the target meanwhile; what is still written to the source is copied
+// too.
 func Run(ctx context.Context, from, to store.Store, o Options) (Report, error) {
 	r := &run{ctx: ctx, from: from, to: to, o: o}
 	ids, err := r.ledgers()
@@ -165,8 +169,8 @@ type stand struct {
 	movedTo string
 }
 
-// kept is the last row that belongs to the ledger wherever it is: the mark, which is always the last, stays behind. Its chain is
-// not known then.
+// kept is the last row that belongs to the ledger wherever it is: the mark, which is always the last, stays behind. Its
+// chain is not known then.
 func (s stand) kept() ledger.Head {
 	if s.movedTo == "" {
 		return s.head
@@ -205,8 +209,8 @@ func (r *run) copy(id string) error {
 	return nil
 }
 
-// carry copies what the target lacks of one ledger, hashing the chain also where the target has the rows already: from the first
-// row on, or from where both were found to be the same. It returns the head that both then have.
+// carry copies what the target lacks of one ledger, hashing the chain also where the target has the rows already: from
+// the first row on, or from where both were found to be the same. It returns the head that both then have.
 func (r *run) carry(id string, same ledger.Head) (ledger.Head, error) {
 	have, err := look(r.ctx, r.to, id)
 	if err != nil {
@@ -322,7 +326,8 @@ func (r *run) unmarked() (out []string, err error) {
 // errBehind says that rows came to the source since they were copied.
 var errBehind = errors.New("the source has grown")
 
-// mark ends a ledger at the source, unless it is marked or there is none. Rows that came since it was copied are copied first.
+// mark ends a ledger at the source, unless it is marked or there is none. Rows that came since it was copied are copied
+// first.
 func (r *run) mark(id string) error {
 	for range maxChases {
 		source, err := look(r.ctx, r.from, id)

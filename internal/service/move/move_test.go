@@ -77,8 +77,8 @@ func (b breaking) Update(ctx context.Context, id string, fn func(store.Tx) error
 	return b.Store.Update(ctx, id, fn)
 }
 
-// Given a move that breaks off after any number of writes, sections at the target and marks at the source alike, when it is run
-// again, then the target is what the source was, and the source is marked. A third run has nothing to do.
+// Given a move that breaks off after any number of writes, sections at the target and marks at the source alike, when
+// it is run again, then the target is what the source was, and the source is marked. A third run has nothing to do.
 func TestAMoveThatBrokeOffGoesOn(t *testing.T) {
 	for left := range 16 {
 		from := filled(t)
@@ -89,7 +89,8 @@ func TestAMoveThatBrokeOffGoesOn(t *testing.T) {
 			t.Fatal(err)
 		}
 		budget := left
-		first, err := move.Run(context.Background(), breaking{from, &budget}, breaking{to, &budget}, move.Options{Place: place})
+		first, err := move.Run(context.Background(), breaking{from, &budget}, breaking{to, &budget},
+			move.Options{Place: place})
 		if (err != nil) != errors.Is(err, errBroken) {
 			t.Fatal(err)
 		}
@@ -108,14 +109,16 @@ func TestAMoveThatBrokeOffGoesOn(t *testing.T) {
 		}
 		if done != total || done != second.Rows || first.Moved+second.Moved != second.Rows || second.Tenants != 2 ||
 			first.Marked+second.Marked != 3 || verified != 1 {
-			t.Errorf("after %d writes: %+v, then %+v, progress %d of %d, verified %d times", left, first, second, done, total, verified)
+			t.Errorf("after %d writes: %+v, then %+v, progress %d of %d, verified %d times", left, first, second, done, total,
+				verified)
 		}
 		storetest.Compare(t, filled(t), to, "acme", "globex", tenant.Operator)
 		if report, err := verify.Run(context.Background(), to, verify.Options{}); err != nil || !report.OK() {
 			t.Errorf("%+v, %v", report, err)
 		}
 		wantMarked(t, from)
-		if third, err := move.Run(context.Background(), from, to, options); err != nil || third.Moved != 0 || third.Marked != 0 || third.Rows != second.Rows {
+		if third, err := move.Run(context.Background(), from, to, options); err != nil || third.Moved != 0 ||
+			third.Marked != 0 || third.Rows != second.Rows {
 			t.Errorf("a third run: %+v, %v", third, err)
 		}
 		if err := to.Close(); err != nil {
@@ -132,7 +135,8 @@ func wantMarked(t *testing.T, from store.Store) {
 		t.Errorf("the source is marked: %v, %v", done, err)
 	}
 	for _, id := range []string{tenant.Operator, "acme", "globex"} {
-		_, err := from.Record(ctx, store.Batch{Tenant: id, Events: []usage.Event{storetest.Fact("late", "calls", "c1", storetest.Ago(0), "2")}})
+		_, err := from.Record(ctx, store.Batch{Tenant: id, Events: []usage.Event{storetest.Fact("late", "calls", "c1",
+			storetest.Ago(0), "2")}})
 		if !problem.Is(err, problem.Moved) || !strings.Contains(err.Error(), place) {
 			t.Errorf("a fact after the move: %v", err)
 		}
@@ -160,8 +164,8 @@ func (g *growing) Update(ctx context.Context, id string, fn func(store.Tx) error
 	return g.Store.Update(ctx, id, fn)
 }
 
-// Given a source that is still written to, when rows and a tenant come between the look at its head and its mark, then they are at
-// the target before the mark is made, and the target is verified again.
+// Given a source that is still written to, when rows and a tenant come between the look at its head and its mark, then
+// they are at the target before the mark is made, and the target is verified again.
 func TestWhatComesBeforeTheMarkIsMovedToo(t *testing.T) {
 	source := filled(t)
 	from := &growing{Store: source}
@@ -179,7 +183,8 @@ func TestWhatComesBeforeTheMarkIsMovedToo(t *testing.T) {
 		func() { create("newcomer") }, // the operator's mark does not wait for it
 	}
 	to, verified := naive.New(naive.Options{Now: storetest.NewClock().Now}), 0
-	report, err := move.Run(context.Background(), from, to, move.Options{Place: place, Verify: func(context.Context) error { verified++; return nil }})
+	report, err := move.Run(context.Background(), from, to, move.Options{Place: place,
+		Verify: func(context.Context) error { verified++; return nil }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -210,9 +215,11 @@ func TestASourceThatNeverRestsIsNotMarked(t *testing.T) {
 	record(t, source, "acme", "still taken")
 }
 
-// Given a ledger that was moved on, when it is moved to another empty store, then it is not marked there, and takes facts.
+// Given a ledger that was moved on, when it is moved to another empty store, then it is not marked there, and takes
+// facts.
 func TestALedgerThatCameBackTakesFacts(t *testing.T) {
-	a, b, c := filled(t), naive.New(naive.Options{Now: storetest.NewClock().Now}), naive.New(naive.Options{Now: storetest.NewClock().Now})
+	a, b, c := filled(t), naive.New(naive.Options{Now: storetest.NewClock().Now}),
+		naive.New(naive.Options{Now: storetest.NewClock().Now})
 	for _, leg := range []struct {
 		from, to store.Store
 		place    string
@@ -227,13 +234,15 @@ func TestALedgerThatCameBackTakesFacts(t *testing.T) {
 		"a source that was moved elsewhere": {a, naive.New(naive.Options{})},
 		"a target that was moved":           {c, a},
 	} {
-		if _, err := move.Run(context.Background(), leg.from, leg.to, move.Options{Place: "d"}); !errors.Is(err, move.ErrMovedElsewhere) {
+		if _, err := move.Run(context.Background(), leg.from, leg.to, move.Options{Place: "d"}); !errors.Is(err,
+			move.ErrMovedElsewhere) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
 
-// Given a target that was lost after the move, when the move is run again to the same place, then everything but the marks is there.
+// Given a target that was lost after the move, when the move is run again to the same place, then everything but the
+// marks is there.
 func TestALostTargetIsFilledAgain(t *testing.T) {
 	from := filled(t)
 	mustMove(t, from, naive.New(naive.Options{Now: storetest.NewClock().Now}))
@@ -242,19 +251,22 @@ func TestALostTargetIsFilledAgain(t *testing.T) {
 	storetest.Compare(t, filled(t), again, "acme", "globex", tenant.Operator)
 }
 
-// Given a target that was served after the move, when the move is run again, then it is done and the target is left alone.
+// Given a target that was served after the move, when the move is run again, then it is done and the target is left
+// alone.
 func TestATargetThatLivesOnIsLeftAlone(t *testing.T) {
 	from, to := filled(t), naive.New(naive.Options{Now: storetest.NewClock().Now})
 	mustMove(t, from, to)
 	record(t, to, "acme", "new")
-	if report, err := move.Run(context.Background(), from, to, move.Options{Place: place}); err != nil || report.Moved != 0 || report.Marked != 0 {
+	if report, err := move.Run(context.Background(), from, to, move.Options{Place: place}); err != nil ||
+		report.Moved != 0 || report.Marked != 0 {
 		t.Errorf("%+v, %v", report, err)
 	}
 }
 
 func TestACopyIsNotMarked(t *testing.T) {
 	from := filled(t)
-	if _, err := move.Run(context.Background(), from, naive.New(naive.Options{Now: storetest.NewClock().Now}), move.Options{}); err != nil {
+	if _, err := move.Run(context.Background(), from, naive.New(naive.Options{Now: storetest.NewClock().Now}),
+		move.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	record(t, from, "acme", "more")
@@ -273,8 +285,10 @@ func TestATargetThatDiffersLeavesTheSourceInCharge(t *testing.T) {
 
 func TestAnotherLedgerAtTheTargetIsLeftAlone(t *testing.T) {
 	for name, disturb := range map[string]func(to *naive.Store){
-		"a tenant of its own":    func(to *naive.Store) { _ = storetest.Create(to, "stranger") },
-		"the same tenant, anew":  func(to *naive.Store) { _ = storetest.Create(to, "acme", storetest.NewMeter("other", meter.Sum)) },
+		"a tenant of its own": func(to *naive.Store) { _ = storetest.Create(to, "stranger") },
+		"the same tenant, anew": func(to *naive.Store) {
+			_ = storetest.Create(to, "acme", storetest.NewMeter("other", meter.Sum))
+		},
 		"more rows than we have": func(to *naive.Store) { mustMove(t, filled(t), to); record(t, to, "acme", "z") },
 		"other rows, as many": func(to *naive.Store) {
 			_ = storetest.Create(to, "acme", storetest.NewMeter("calls", meter.Max))
@@ -381,7 +395,8 @@ func TestEveryTenantIsMoved(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	report, err := move.Run(context.Background(), storetest.ShortPages(from, 2), storetest.ShortPages(to, 2), move.Options{})
+	report, err := move.Run(context.Background(), storetest.ShortPages(from, 2), storetest.ShortPages(to, 2),
+		move.Options{})
 	if err != nil || report.Tenants != 5 {
 		t.Fatalf("%+v, %v", report, err)
 	}
@@ -389,7 +404,8 @@ func TestEveryTenantIsMoved(t *testing.T) {
 	if err := storetest.Create(to, "zeta"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := move.Run(context.Background(), from, storetest.ShortPages(to, 2), move.Options{}); !errors.Is(err, move.ErrDiffers) {
+	if _, err := move.Run(context.Background(), from, storetest.ShortPages(to, 2), move.Options{}); !errors.Is(err,
+		move.ErrDiffers) {
 		t.Errorf("a tenant beyond the first page of the target, which the source does not have: %v", err)
 	}
 }

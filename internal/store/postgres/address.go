@@ -27,8 +27,8 @@ func Address(databaseURL string) string {
 // moveLock is the advisory lock that a move holds on its source and its target: the bytes of "tallymov".
 const moveLock = 0x74616c6c796d6f76
 
-// ReserveMove keeps other moves away from a database until release is called. It fails when the database is in a move already, also
-// as the other end of the same one under another name.
+// ReserveMove keeps other moves away from a database until release is called. It fails when the database is in a move
+// already, also as the other end of the same one under another name.
 func ReserveMove(ctx context.Context, databaseURL string) (release func(), err error) {
 	conn, err := pgx.Connect(ctx, databaseURL)
 	if err != nil {
@@ -42,7 +42,8 @@ func ReserveMove(ctx context.Context, databaseURL string) (release func(), err e
 	}
 	if !got {
 		release()
-		return nil, errors.New("the database takes part in a move already, or is both source and target of this one under two names")
+		return nil, errors.New("the database takes part in a move already, " +
+			"or is both source and target of this one under two names")
 	}
 	return release, nil
 }

@@ -17,8 +17,8 @@ func markMoved(s *Store, id string) error {
 	return s.Update(context.Background(), id, func(tx store.Tx) error { return storetest.MarkMoved(tx, "./data") })
 }
 
-// Given a node that has a tenant's configuration in memory, when another process marks the tenant as moved, then not one more fact
-// is taken.
+// Given a node that has a tenant's configuration in memory, when another process marks the tenant as moved, then not
+// one more fact is taken.
 func TestAMarkHoldsOnEveryNode(t *testing.T) {
 	t.Parallel()
 	ns := nodes(t, 2, migrated(t), storetest.NewClock().Now)
@@ -41,13 +41,14 @@ func TestAMarkHoldsOnEveryNode(t *testing.T) {
 	storetest.CheckLedger(t, ns[0], "acme")
 }
 
-// Given a tenant that is just being made, when the deployment is marked as moved, then the mark waits for the tenant: whoever lists
-// the tenants after it finds them all.
+// Given a tenant that is just being made, when the deployment is marked as moved, then the mark waits for the tenant:
+// whoever lists the tenants after it finds them all.
 func TestTheOperatorsMarkWaitsForTenantsBeingMade(t *testing.T) {
 	t.Parallel()
 	url, clock := migrated(t), storetest.NewClock()
 	node := nodes(t, 1, url, clock.Now)[0]
-	mover := mustOpen(t, Options{URL: url, Now: clock.Now, MaxConns: few, SkipMigrations: true, LockTimeout: 50 * time.Millisecond,
+	mover := mustOpen(t, Options{URL: url, Now: clock.Now, MaxConns: few, SkipMigrations: true,
+		LockTimeout:      50 * time.Millisecond,
 		StatementTimeout: 100 * time.Millisecond})
 	t.Cleanup(func() { mustClose(t, mover) })
 	if err := storetest.Create(node, tenant.Operator); err != nil {

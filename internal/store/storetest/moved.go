@@ -79,7 +79,8 @@ var movedCases = []Case{
 		for range 2 {
 			w.code("a new tenant", Create(w.s, "late"), problem.Moved)
 			rows := []ledger.Row{{Seq: 1, At: Ago(0), Change: tenantChange("late", Ago(0))}}
-			w.code("an import", w.s.Import(context.Background(), "late", ledger.Section{First: 1, At: Ago(0), Rows: rows}), problem.Moved)
+			w.code("an import", w.s.Import(context.Background(), "late", ledger.Section{First: 1, At: Ago(0), Rows: rows}),
+				problem.Moved)
 			if ts := allTenants(w, w.s); len(ts) != 1 {
 				w.Errorf("the tenants are %+v", ts)
 			}
@@ -93,15 +94,18 @@ var movedCases = []Case{
 func (w *world) refusesWrites(id string, known usage.Event) {
 	w.Helper()
 	ctx, fresh := context.Background(), Fact("b", "calls", "c", Ago(0), "5")
-	for what, events := range map[string][]usage.Event{"a known fact": {known}, "a new fact": {fresh}, "both": {known, fresh}, "none": {}} {
+	for what, events := range map[string][]usage.Event{"a known fact": {known}, "a new fact": {fresh}, "both": {known,
+		fresh}, "none": {}} {
 		_, err := w.s.Record(ctx, store.Batch{Tenant: id, Events: events})
 		w.code("record "+what, err, problem.Moved)
 		if err != nil && !strings.Contains(err.Error(), elsewhere) {
 			w.Errorf("the refusal does not name the new place: %v", err)
 		}
 	}
-	w.code("a change", w.s.Update(ctx, id, func(tx store.Tx) error { return PutMeter(tx, NewMeter("more", meter.Sum)) }), problem.Moved)
-	w.code("the mark again", w.s.Update(ctx, id, func(tx store.Tx) error { return MarkMoved(tx, "somewhere") }), problem.Moved)
+	w.code("a change", w.s.Update(ctx, id, func(tx store.Tx) error { return PutMeter(tx, NewMeter("more", meter.Sum)) }),
+		problem.Moved)
+	w.code("the mark again", w.s.Update(ctx, id, func(tx store.Tx) error { return MarkMoved(tx, "somewhere") }),
+		problem.Moved)
 	next := w.head(id).Seq + 1
 	rows := []ledger.Row{{Seq: next, At: Ago(0), Change: tenantChange(id, Ago(0))}}
 	w.code("an import", w.s.Import(ctx, id, ledger.Section{First: next, At: Ago(0), Rows: rows}), problem.Moved)
