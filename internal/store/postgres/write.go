@@ -224,7 +224,9 @@ func (w *writer) sendRest(r *round, a *addition) error {
 			return err
 		}
 		w.changes.add(row, state)
-		entities.put(row, state)
+		if state.Floor == nil || *state.Floor == a.config.horizon.Floor { // it only moves forward
+			entities.put(row, state)
+		}
 		if state.Request != nil {
 			keepRequest(r, a.tenantID, state.Request, row.Seq, a.at)
 		}
