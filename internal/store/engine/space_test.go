@@ -35,7 +35,7 @@ func TestFullDiskRefusesAndRecovers(t *testing.T) {
 			unhung(t, under, func() error {
 				full, clock := fullDisk(under), storetest.NewClock()
 				o := tiny(errorfs.Wrap(vfs.NewMem(), full), clock.Now)
-				o.Counters, o.IndexBacklog = 16, 32
+				o.Counters, o.dirty, o.IndexBacklog = 16, 6, 32
 				o.Fatal = func(err error) { t.Errorf("a full disk ended the engine: %v", err) }
 				e := mustOpen(t, o)
 				if err := storetest.Create(e, "acme", lows()...); err != nil {
