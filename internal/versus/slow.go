@@ -45,9 +45,9 @@ type Slow struct {
 	Connections int          `json:"connections"`
 	Without     load.Latency `json:"without_us"`
 	Beside      load.Latency `json:"beside_us"`
-	Ratio       float64      `json:"p99_ratio"` // of a repetition: what the machine did to it, it did to both
-	Memory      int64        `json:"memory_without_bytes"`
-	MemoryWith  int64        `json:"memory_beside_bytes"` // the most
+	Ratio       float64      `json:"p99_ratio"`            // of a repetition: what the machine did to it, it did to both
+	Memory      int64        `json:"memory_without_bytes"` // before the first slow connection: pages once used are given back late
+	MemoryWith  int64        `json:"memory_beside_bytes"`  // the most
 	Events      int64        `json:"events"`
 	Closed      int64        `json:"closed_by_server"`
 	Targets     []Target     `json:"targets"`
@@ -158,7 +158,10 @@ func (r *slow) turn(ctx context.Context, i int) error {
 		return err
 	}
 	r.without, r.beside, r.closed = append(r.without, without), append(r.beside, beside), r.closed+said.Closed
-	r.memory, r.memoryWith = max(r.memory, before), max(r.memoryWith, with)
+	if i == 0 {
+		r.memory = before
+	}
+	r.memoryWith = max(r.memoryWith, with)
 	fmt.Fprintf(r.options.Progress, "%d of %d: p99 without %.1f ms, beside %d slow connections %.1f ms; the server closed %d of them\n",
 		i+1, r.options.Repetitions, without.P99/1000, said.Open, beside.P99/1000, said.Closed)
 	return nil
