@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/tallystick/tallystick/internal/core/calendar"
+	"github.com/tallystick/tallystick/internal/core/entity"
 	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/problem"
 )
@@ -17,19 +18,27 @@ type Horizon struct {
 	Archives []ledger.Archive
 }
 
-// With returns the horizon after one more change; the same one when the change concerns something else. The floor never moves back.
-func (h Horizon) With(s ledger.State) Horizon {
-	switch {
-	case s.Floor != nil:
-		h.Floor = max(h.Floor, *s.Floor)
-	case s.Archive != nil:
-		i, found := slices.BinarySearchFunc(h.Archives, s.Archive.Month, func(a ledger.Archive, m calendar.Month) int { return cmp.Compare(a.Month, m) })
-		if found {
-			return h // what an archive holds never changes
+// With returns the horizon after one more change; the same one when the change concerns something else. The floor never
+// moves back, and what an archive holds never changes.
+func (h Horizon) With(e *entity.Entity) (Horizon, error) {
+	switch e.Kind {
+	case ledger.FloorKind.Name:
+		f, err := ledger.FloorKind.Read(e)
+		if err != nil {
+			return h, err
 		}
-		h.Archives = slices.Insert(slices.Clone(h.Archives), i, *s.Archive)
+		h.Floor = max(h.Floor, f.At)
+	case ledger.ArchiveKind.Name:
+		a, err := ledger.ArchiveKind.Read(e)
+		if err != nil {
+			return h, err
+		}
+		byMonth := func(a ledger.Archive, m calendar.Month) int { return cmp.Compare(a.Month, m) }
+		if i, found := slices.BinarySearchFunc(h.Archives, a.Month, byMonth); !found {
+			h.Archives = slices.Insert(slices.Clone(h.Archives), i, a)
+		}
 	}
-	return h
+	return h, nil
 }
 
 // Archive returns the archive of a month.

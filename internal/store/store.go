@@ -6,10 +6,8 @@ import (
 	"context"
 
 	"github.com/tallystick/tallystick/internal/core/calendar"
+	"github.com/tallystick/tallystick/internal/core/entity"
 	"github.com/tallystick/tallystick/internal/core/ledger"
-	"github.com/tallystick/tallystick/internal/core/meter"
-	"github.com/tallystick/tallystick/internal/core/quota"
-	"github.com/tallystick/tallystick/internal/core/request"
 	"github.com/tallystick/tallystick/internal/core/tenant"
 	"github.com/tallystick/tallystick/internal/core/usage"
 )
@@ -45,12 +43,10 @@ type Store interface {
 
 	// Access returns a tenant and one of its API keys as this store last committed them, without waiting for facts
 	// under way; what another node committed is shown within one second. Errors: NotFound (either).
-	Access(ctx context.Context, tenantID, keyID string) (tenant.Tenant, tenant.APIKey, error)
-
+	Access(ctx context.Context, tenantID, keyID string) (Access, error)
 	// Tenants lists tenants by id, after the given one. The operator's own is never among them. Errors: Malformed (see
-	// CheckPlace). One that a newer build wrote is listed by its id alone: whoever asks it anything is answered why.
-	Tenants(ctx context.Context, after string, limit int) ([]tenant.Tenant, error)
-
+	// CheckPlace). One that a newer build wrote is listed too: whoever asks it anything is answered why.
+	Tenants(ctx context.Context, after string, limit int) ([]Listed, error)
 	// Import appends a section that another store committed: rows, numbers, time and verdicts as they are, nothing decided again.
 	// Its first row must follow the tenant's last, so that an import that broke off goes on where it stopped; the section that
 	// creates the tenant comes first. Errors: Conflict (it does not follow).
@@ -75,14 +71,17 @@ type View interface {
 	Head() ledger.Head
 	// Horizon is where the ledger's past ends.
 	Horizon() Horizon
-	// Tenant. Errors: NotFound.
-	Tenant() (tenant.Tenant, error)
-	// APIKey and Meter by id and slug. Errors: NotFound.
-	APIKey(id string) (tenant.APIKey, error)
-	Meter(slug string) (Meter, error)
-	// APIKeys and Meters list by id and slug, after the given one; revoked keys are listed too.
-	APIKeys(after string, limit int) ([]tenant.APIKey, error)
-	Meters(after string, limit int) ([]Meter, error)
+	// Entity returns an entity as its last change left it. One that may be forgotten (see entity.Kind.Expires) may be
+	// gone. Errors: NotFound.
+	Entity(kind, id string) (entity.Entity, error)
+	// EntityAt returns an entity as it was when the row of that number had been committed. Errors: NotFound.
+	EntityAt(kind, id string, seq uint64) (entity.Entity, error)
+	// Entities lists the entities of a kind by id. Errors: Malformed (see CheckPlace).
+	Entities(kind string, p Page) ([]entity.Entity, error)
+	// EntitiesBy lists the entities of a kind that have a term, by id. Errors: Malformed (see CheckPlace).
+	EntitiesBy(kind string, t entity.Term, p Page) ([]entity.Entity, error)
+	// MeterUsed reports whether a meter, named by its number, has events, which fixes most of it.
+	MeterUsed(number uint32) (bool, error)
 	// Event returns a kept event and the rows that correct it, in seq order. Errors: NotFound, Archived (its key is still known).
 	Event(k usage.Key) (ledger.Row, []ledger.Row, error)
 	// Rows calls fn for the rows with numbers above after, in order, until fn returns false, the ledger ends, or the scan has
@@ -95,8 +94,6 @@ type View interface {
 	Sections(first uint64, fn func(s *ledger.Section) error) error
 	// Remains is Sections for those who can do with what is left of sections whose rows have left.
 	Remains(first uint64, fn func(s *ledger.Section) error) error
-	// Request returns what is kept under a request key, expired or not yet. Errors: NotFound. An expired one may be gone.
-	Request(key string) (request.Stored, error)
 	// AuditEvents lists the changes that the query names, the newest first, without their states.
 	AuditEvents(q AuditQuery) ([]ledger.Row, error)
 	// Slice calls fn for the usage that the query names, piece by piece, in no particular order; every row of it is in exactly one piece.
@@ -107,19 +104,8 @@ type View interface {
 	// Counters calls fn for counters in the order (month, meter slug, customer), from the given place on, until fn
 	// returns false. Errors: Malformed (see CheckPlace).
 	Counters(from CounterPlace, fn func(p CounterPlace, c *usage.Counter) bool) error
-	// Adjustment returns what a person or a late row did to a total. Errors: NotFound.
-	Adjustment(id string) (usage.Adjustment, error)
-	// Periods lists the months that have counters or were closed, from the given one on.
-	Periods(from calendar.Month, limit int) ([]usage.Period, error)
-	Period(m calendar.Month) (usage.Period, error)
-	// Plan by name. Errors: NotFound. Plans lists by name, after the given one.
-	Plan(name string) (quota.Plan, error)
-	Plans(after string, limit int) ([]quota.Plan, error)
-	// Assignment returns the plan in force for a customer, or for the tenant itself when customer is empty; it may be none.
-	Assignment(customer string) (quota.Assignment, error)
-	// Assignments lists the customers that have a plan of their own, after the given one. The tenant itself is not
-	// among them. Errors: Malformed (see CheckPlace).
-	Assignments(after string, limit int) ([]quota.Assignment, error)
+	// Months lists the months that have counters, from the given one on.
+	Months(from calendar.Month, limit int) ([]calendar.Month, error)
 	// Tally returns what all customers used of a meter that adds up; one without rows is new. The meter is its number. Errors:
 	// NotFound (no such meter).
 	Tally(meter uint32, m calendar.Month) (usage.Tally, error)
@@ -128,14 +114,28 @@ type View interface {
 // Tx is a View that can append. Reads see what was appended before in the same transaction.
 type Tx interface {
 	View
-	// Append adds a row; its State takes effect with the commit. It returns the row's number.
+	// Append adds a row; its state takes effect with the commit. It returns the row's number. Errors: Unavailable (a
+	// state that only a newer build knows), Moved.
 	Append(c ledger.Change) (uint64, error)
 }
 
-// Meter is a meter and whether it has events, which fixes most of it.
-type Meter struct {
-	meter.Meter
-	Used bool
+// Access is who calls: a tenant and the API key that was used.
+type Access struct {
+	Tenant tenant.Tenant
+	Key    tenant.APIKey
+}
+
+// Listed is a tenant of a list. Its entity is zero when a newer build wrote what this one cannot read.
+type Listed struct {
+	ID     string
+	Entity entity.Entity
+}
+
+// Page is a part of a list in the order of ids.
+type Page struct {
+	After    string // the place to go on from; "" with Backward unset: the beginning
+	Limit    int
+	Backward bool // from the last to the first; After is then the place to go down from, "" the end
 }
 
 // RowHint says which rows a scan is for, so that a store can pass over the rest.

@@ -3,19 +3,17 @@ package store
 import (
 	"context"
 	"fmt"
-
-	"github.com/tallystick/tallystick/internal/core/tenant"
 )
 
 // tenantsPage is how many tenants are listed at a time.
 const tenantsPage = 1000
 
-// EachTenant calls fn for every tenant, by id; the operator's own ledger is not among them. Whoever has to do something for all of them
-// goes through here. It ends with a page that is empty, not with one that is short: a store may give fewer than it was asked for.
-// Errors are those of the store and of fn.
+// EachTenant calls fn for the id of every tenant, in order; the operator's own ledger is not among them. Whoever has to
+// do something for all of them goes through here. It ends with a page that is empty, not with one that is short: a store
+// may give fewer than it was asked for. Errors are those of the store and of fn.
 func EachTenant(ctx context.Context, s interface {
-	Tenants(ctx context.Context, after string, limit int) ([]tenant.Tenant, error)
-}, fn func(t *tenant.Tenant) error) error {
+	Tenants(ctx context.Context, after string, limit int) ([]Listed, error)
+}, fn func(t *Listed) error) error {
 	for after := ""; ; {
 		page, err := s.Tenants(ctx, after, tenantsPage)
 		if err != nil {

@@ -1,10 +1,13 @@
 package ledger
 
 import (
+	"encoding/json"
 	"fmt"
 
 	"github.com/tallystick/tallystick/internal/core/amount"
 	"github.com/tallystick/tallystick/internal/core/calendar"
+	"github.com/tallystick/tallystick/internal/core/entity"
+	"github.com/tallystick/tallystick/internal/core/tenant"
 	"github.com/tallystick/tallystick/internal/core/usage"
 )
 
@@ -39,11 +42,47 @@ type BaseCounter struct {
 // HasRows reports whether the counter has ever folded a usage row.
 func (c *BaseCounter) HasRows() bool { return c.Started || c.Late != nil || c.OnTime.Count > 0 }
 
+// Floor is the time below which no fact is taken any more: of the deployment in the operator's ledger, else of the
+// tenant.
+type Floor struct{ At calendar.Micros }
+
+// FloorKind is the floor: one entity, under the id tenant.Self.
+var FloorKind = entity.Kind[Floor]{
+	Name: "floor", Version: 1, Critical: true, Resident: true,
+	ID:     func(*Floor) string { return tenant.Self },
+	Encode: func(f *Floor) []byte { return entity.Shape(floorShape(*f)) },
+	Decode: func(e *entity.Entity) (Floor, error) {
+		var in floorShape
+		err := json.Unmarshal(e.Data, &in)
+		return Floor(in), err
+	},
+}
+
+// ArchiveKind is archived months, by month.
+var ArchiveKind = entity.Kind[Archive]{
+	Name: "archive", Version: 1, Critical: true, Resident: true,
+	ID: func(a *Archive) string { return a.Month.String() },
+	Encode: func(a *Archive) []byte {
+		return entity.Shape(archiveShape{a.Month, a.Rows, a.Stay, a.First, a.Last, a.End, a.Manifest, a.Sum[:]})
+	},
+	Decode: decodeArchive,
+}
+
+// BaseKind is the counters of a month that is archived, a part of them in each row. They are folded where the row
+// stands.
+var BaseKind = entity.Kind[Base]{
+	Name: "base", Version: 1, Critical: true, Unkept: true,
+	ID:     func(b *Base) string { return b.Month.String() },
+	Encode: encodeBase,
+	Decode: decodeBase,
+}
+
+// The shapes on disk.
 type (
-	floorJSON struct {
+	floorShape struct {
 		At calendar.Micros `json:"at"`
 	}
-	archiveJSON struct {
+	archiveShape struct {
 		Month    calendar.Month `json:"month"`
 		Rows     uint64         `json:"rows"`
 		Stay     uint64         `json:"stay,omitempty"`
@@ -53,22 +92,22 @@ type (
 		Manifest string         `json:"manifest"`
 		Sum      []byte         `json:"sha256"`
 	}
-	baseJSON struct {
-		Month    calendar.Month    `json:"month"`
-		Counters []baseCounterJSON `json:"counters"`
+	baseShape struct {
+		Month    calendar.Month     `json:"month"`
+		Counters []baseCounterShape `json:"counters"`
 	}
-	baseCounterJSON struct {
+	baseCounterShape struct {
 		Meter      uint32           `json:"meter"`
 		Customer   string           `json:"customer"`
-		OnTime     foldJSON         `json:"on_time"`
-		All        *foldJSON        `json:"all,omitempty"`
+		OnTime     foldShape        `json:"on_time"`
+		All        *foldShape       `json:"all,omitempty"`
 		Watermark  *calendar.Micros `json:"watermark,omitempty"`
 		Generation uint32           `json:"generation,omitempty"`
 		Manual     string           `json:"manual,omitempty"`
 		Sealed     string           `json:"sealed,omitempty"`
 		Alerted    uint16           `json:"alerted,omitempty"`
 	}
-	foldJSON struct {
+	foldShape struct {
 		Count    int64           `json:"count"`
 		Sum      string          `json:"sum"`
 		Min      string          `json:"min"`
@@ -82,24 +121,27 @@ type (
 	}
 )
 
-func encodeArchive(a *Archive) *archiveJSON {
-	return &archiveJSON{a.Month, a.Rows, a.Stay, a.First, a.Last, a.End, a.Manifest, a.Sum[:]}
-}
-
-func (a *archiveJSON) state(r *Row) (State, error) {
-	out := Archive{Month: a.Month, Rows: a.Rows, Stay: a.Stay, First: a.First, Last: a.Last, End: a.End, Manifest: a.Manifest, Seq: r.Seq, At: r.At}
-	if copy(out.Sum[:], a.Sum) != len(out.Sum) {
-		return State{}, fmt.Errorf("decode the archive of %s: its sum has %d bytes", a.Month, len(a.Sum))
+func decodeArchive(e *entity.Entity) (Archive, error) {
+	var in archiveShape
+	if err := json.Unmarshal(e.Data, &in); err != nil {
+		return Archive{}, err
 	}
-	return State{Archive: &out}, nil
+	out := Archive{
+		Month: in.Month, Rows: in.Rows, Stay: in.Stay, First: in.First, Last: in.Last, End: in.End,
+		Manifest: in.Manifest, Seq: e.Seq, At: e.At,
+	}
+	if copy(out.Sum[:], in.Sum) != len(out.Sum) || len(in.Sum) != len(out.Sum) {
+		return Archive{}, fmt.Errorf("its sum has %d bytes", len(in.Sum))
+	}
+	return out, nil
 }
 
-func encodeBase(b *Base) *baseJSON {
-	out := &baseJSON{Month: b.Month, Counters: make([]baseCounterJSON, len(b.Counters))}
+func encodeBase(b *Base) []byte {
+	out := baseShape{Month: b.Month, Counters: make([]baseCounterShape, len(b.Counters))}
 	for i := range b.Counters {
 		c := &b.Counters[i]
 		o := &out.Counters[i]
-		*o = baseCounterJSON{Meter: c.Meter, Customer: c.Customer, OnTime: encodeFold(&c.OnTime), Generation: c.Generation, Alerted: c.Alerted}
+		*o = baseCounterShape{Meter: c.Meter, Customer: c.Customer, OnTime: encodeFold(&c.OnTime), Generation: c.Generation, Alerted: c.Alerted}
 		if c.Late != nil {
 			all := encodeFold(c.Late)
 			o.All = &all
@@ -114,25 +156,29 @@ func encodeBase(b *Base) *baseJSON {
 			o.Sealed = c.SealedAt.String()
 		}
 	}
-	return out
+	return entity.Shape(out)
 }
 
-func encodeFold(f *usage.Fold) foldJSON {
-	return foldJSON{Count: f.Count, Sum: f.Sum.String(), Min: f.Min.String(), Max: f.Max.String(), AtMin: f.AtMin, AtMax: f.AtMax,
+func encodeFold(f *usage.Fold) foldShape {
+	return foldShape{Count: f.Count, Sum: f.Sum.String(), Min: f.Min.String(), Max: f.Max.String(), AtMin: f.AtMin, AtMax: f.AtMax,
 		Last: f.Last.String(), LastTime: f.LastTime, LastKey: string(f.LastKey), Members: f.Members}
 }
 
-func (b *baseJSON) state() (State, error) {
-	out := &Base{Month: b.Month, Counters: make([]BaseCounter, len(b.Counters))}
-	for i := range b.Counters {
-		if err := b.Counters[i].read(&out.Counters[i]); err != nil {
-			return State{}, fmt.Errorf("decode a counter of the base of %s: %w", b.Month, err)
+func decodeBase(e *entity.Entity) (Base, error) {
+	var in baseShape
+	if err := json.Unmarshal(e.Data, &in); err != nil {
+		return Base{}, err
+	}
+	out := Base{Month: in.Month, Counters: make([]BaseCounter, len(in.Counters))}
+	for i := range in.Counters {
+		if err := in.Counters[i].read(&out.Counters[i]); err != nil {
+			return Base{}, fmt.Errorf("one of its counters: %w", err)
 		}
 	}
-	return State{Base: out}, nil
+	return out, nil
 }
 
-func (c *baseCounterJSON) read(out *BaseCounter) (err error) {
+func (c *baseCounterShape) read(out *BaseCounter) (err error) {
 	out.Meter, out.Customer, out.Generation, out.Alerted = c.Meter, c.Customer, c.Generation, c.Alerted
 	if err = c.OnTime.read(&out.OnTime); err != nil {
 		return err
@@ -157,7 +203,7 @@ func (c *baseCounterJSON) read(out *BaseCounter) (err error) {
 	return err
 }
 
-func (f *foldJSON) read(out *usage.Fold) (err error) {
+func (f *foldShape) read(out *usage.Fold) (err error) {
 	*out = usage.Fold{Count: f.Count, AtMin: f.AtMin, AtMax: f.AtMax, LastTime: f.LastTime, Members: f.Members}
 	if f.LastKey != "" {
 		out.LastKey = []byte(f.LastKey)

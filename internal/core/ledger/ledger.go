@@ -9,6 +9,7 @@ import (
 	"github.com/tallystick/tallystick/internal/core/amount"
 	"github.com/tallystick/tallystick/internal/core/audit"
 	"github.com/tallystick/tallystick/internal/core/calendar"
+	"github.com/tallystick/tallystick/internal/core/entity"
 	"github.com/tallystick/tallystick/internal/core/usage"
 )
 
@@ -19,10 +20,11 @@ type Head struct {
 	Clock calendar.Micros
 }
 
-// Change is any row that is not a usage event: the audit event that tells of it, and the entity as it is from then on.
+// Change is any row that is not a usage event: the audit event of it, and the entity as it is from then on. The state
+// is zero when only the audit event matters.
 type Change struct {
 	audit.Event
-	State []byte // as State.Encode wrote it; empty when only the telling matters
+	State entity.State
 }
 
 // Row is one numbered row. Exactly one of Event and Change is set.
@@ -31,6 +33,11 @@ type Row struct {
 	At     calendar.Micros // when it was committed
 	Event  *usage.Row
 	Change *Change
+}
+
+// Entity is the entity that a change leaves behind.
+func (r *Row) Entity() entity.Entity {
+	return entity.Entity{State: r.Change.State, Seq: r.Seq, At: r.At}
 }
 
 // Section is what one commit added to one tenant: rows with consecutive numbers and one time. When usage rows of it were archived
@@ -99,8 +106,19 @@ func appendChange(b []byte, c *Change) []byte {
 	for _, s := range [...]string{c.Type, c.Source, c.Actor, c.EntityType, c.EntityID, c.Payload} {
 		b = appendString(b, s)
 	}
-	b = binary.AppendUvarint(b, uint64(len(c.State)))
-	return append(b, c.State...)
+	s := &c.State
+	b = appendString(b, s.Kind)
+	if s.IsZero() {
+		return b
+	}
+	b = appendString(b, s.ID)
+	critical := byte(0)
+	if s.Critical {
+		critical = 1
+	}
+	b = append(b, s.Version, critical)
+	b = binary.AppendUvarint(b, uint64(len(s.Data)))
+	return append(b, s.Data...)
 }
 
 func appendEvent(b []byte, r *usage.Row) []byte {

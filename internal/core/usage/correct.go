@@ -110,10 +110,10 @@ func corrected(st State, e *Event, target *Row) (*Outcome, *meter.Meter, *proble
 		if len(target.Outcomes) > 1 {
 			return nil, nil, problem.At("meter", "required: the corrected event feeds %s", fedMeters(st, target))
 		}
-		return &target.Outcomes[0], st.Meter(target.Outcomes[0].Meter), nil
+		return &target.Outcomes[0], st.Catalog().Number(target.Outcomes[0].Meter), nil
 	}
 	for i := range target.Outcomes {
-		if m := st.Meter(target.Outcomes[i].Meter); m.Slug == e.Meter {
+		if m := st.Catalog().Number(target.Outcomes[i].Meter); m.Slug == e.Meter {
 			return &target.Outcomes[i], m, nil
 		}
 	}
@@ -123,7 +123,7 @@ func corrected(st State, e *Event, target *Row) (*Outcome, *meter.Meter, *proble
 func fedMeters(st State, target *Row) string {
 	var slugs []string
 	for i := range target.Outcomes {
-		slugs = append(slugs, st.Meter(target.Outcomes[i].Meter).Slug)
+		slugs = append(slugs, st.Catalog().Number(target.Outcomes[i].Meter).Slug)
 	}
 	slices.Sort(slugs)
 	return strings.Join(slugs, ", ")

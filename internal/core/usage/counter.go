@@ -21,7 +21,7 @@ type Counter struct {
 	Adjusted   bool          // there were some, though they may add up to nothing
 	Sealed     bool          // SealedTotal was fixed because something came after the close
 	SealedAt   amount.Amount
-	Alerted    uint16 // the highest threshold, in percent, of the customer's quota that was told of
+	Alerted    uint16 // the highest threshold, in percent, of the customer's quota that was reported
 }
 
 // All is the fold of every row.

@@ -31,8 +31,8 @@ type State interface {
 	TenantClosed() bool
 	// Closed reports whether the period is closed.
 	Closed(m calendar.Month) bool
-	// Meter returns a meter by number; rows name only meters that exist.
-	Meter(number uint32) *meter.Meter
+	// Catalog holds the meters; rows name only meters that exist.
+	Catalog() *Catalog
 	// Counter returns the live counter, new if there is none. The rules change it in place.
 	Counter(id CounterID) (*Counter, error)
 	// Target returns the row kept under the key, or nil.
@@ -232,7 +232,7 @@ func applyFact(st State, m *meter.Meter, o *Outcome, row *Row, t touch) {
 func Apply(st State, row *Row, seq uint64) error {
 	for i := range row.Outcomes {
 		o := row.Outcomes[i] // a copy: the ledger's row is not touched
-		m := st.Meter(o.Meter)
+		m := st.Catalog().Number(o.Meter)
 		id := CounterID{o.Meter, row.Customer, row.Month()}
 		c, err := st.Counter(id)
 		if err != nil {
