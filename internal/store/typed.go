@@ -63,12 +63,16 @@ func decoded[T any](k *entity.Kind[T]) func([]entity.Entity, error) ([]T, error)
 // eachPage is how many entities Each reads at a time.
 const eachPage = 1000
 
-// Each calls fn for every entity of a kind, by id. Errors are those of the store and of fn.
+// Each calls fn for every entity of a kind, by id. It ends with a page that is empty, not with one that is short: a store
+// may give fewer than it was asked for. Errors are those of the store and of fn.
 func Each[T any](v View, k *entity.Kind[T], fn func(*T) error) error {
 	for after := ""; ; {
 		page, err := List(v, k, Page{After: after, Limit: eachPage})
 		if err != nil {
 			return fmt.Errorf("list %s: %w", k.Name, err)
+		}
+		if len(page) == 0 {
+			return nil
 		}
 		for i := range page {
 			after = k.ID(&page[i])
@@ -76,14 +80,19 @@ func Each[T any](v View, k *entity.Kind[T], fn func(*T) error) error {
 				return err
 			}
 		}
-		if len(page) < eachPage {
-			return nil
-		}
 	}
 }
 
 // Tenant reads the tenant. Errors: NotFound.
 func Tenant(v View) (tenant.Tenant, error) { return Get(v, &tenant.Kind, tenant.Self) }
+
+// Tenant reads a tenant of a list; of one that a newer build wrote only the id is known.
+func (l *Listed) Tenant() (tenant.Tenant, error) {
+	if l.Entity.IsZero() {
+		return tenant.Tenant{ID: l.ID}, nil
+	}
+	return tenant.Kind.Read(&l.Entity)
+}
 
 // Meter is a meter and whether it has events, which fixes most of it.
 type Meter struct {
@@ -138,15 +147,20 @@ func Period(v View, m calendar.Month) (usage.Period, error) {
 
 // Periods lists the months that have counters or were closed, from the given one on.
 func Periods(v View, from calendar.Month, limit int) ([]usage.Period, error) {
-	months, err := v.Months(from, limit)
-	if err != nil {
-		return nil, err
+	var out []usage.Period
+	for next := from; len(out) < limit; {
+		months, err := v.Months(next, limit-len(out))
+		if err != nil {
+			return nil, err
+		}
+		if len(months) == 0 {
+			break
+		}
+		for _, m := range months {
+			out, next = append(out, usage.Period{Month: m}), m+1
+		}
 	}
-	out := make([]usage.Period, 0, len(months))
-	for _, m := range months {
-		out = append(out, usage.Period{Month: m})
-	}
-	err = Each(v, &usage.PeriodKind, func(p *usage.Period) error {
+	err := Each(v, &usage.PeriodKind, func(p *usage.Period) error {
 		i, found := slices.BinarySearchFunc(out, p.Month, func(a usage.Period, m calendar.Month) int { return int(a.Month - m) })
 		switch {
 		case found:

@@ -128,7 +128,7 @@ func (b *bench) readBack(ctx context.Context, reads int) (r *Reads, err error) {
 
 func (s *engineSubject) counter(ctx context.Context, tenant int, f *load.Fact) (c usage.Counter, err error) {
 	err = s.e.View(ctx, tenantID(tenant), func(v store.View) error {
-		m, err := v.Meter(s.w.Meters()[f.Meter])
+		m, err := store.GetMeter(v, s.w.Meters()[f.Meter])
 		if err != nil {
 			return err
 		}

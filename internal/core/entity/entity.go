@@ -87,8 +87,14 @@ func (k *Kind[T]) Read(e *Entity) (T, error) {
 	return v, nil
 }
 
-// Is reports whether a state is of this kind.
-func (k *Kind[T]) Is(s *State) bool { return s.Kind == k.Name }
+// ReadIf decodes an entity if it is of this kind, else it returns nil.
+func (k *Kind[T]) ReadIf(e *Entity) (*T, error) {
+	if e.Kind != k.Name {
+		return nil, nil //nolint:nilnil // another kind is no error
+	}
+	v, err := k.Read(e)
+	return &v, err
+}
 
 // newer refuses what another build wrote. It is coded here because nobody above can say it better: the database, the
 // disk and every other ledger are well, and only a newer build helps.

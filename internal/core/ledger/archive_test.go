@@ -2,14 +2,12 @@ package ledger
 
 import (
 	"bytes"
-	"reflect"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tallystick/tallystick/internal/core/amount"
 	"github.com/tallystick/tallystick/internal/core/audit"
-	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/usage"
 )
 
@@ -67,28 +65,4 @@ func FuzzDecodeCanonical(f *testing.F) {
 			t.Fatalf("%x is read as %+v, which is written as something else", b, r)
 		}
 	})
-}
-
-func TestStatesOfTheHorizon(t *testing.T) {
-	floor := at
-	fold := usage.Fold{Count: 2, Sum: amount.FromInt(5), Min: amount.One, Max: amount.FromInt(4), AtMin: 1, AtMax: 1, Last: amount.FromInt(4), LastTime: at, LastKey: []byte("ckey"), Members: 3}
-	late := fold
-	late.Count = 3
-	for _, want := range []State{
-		{Floor: &floor},
-		{Archive: &Archive{Month: calendar.MonthOf(at), Rows: 10, Stay: 2, First: 3, Last: 40, End: 41, Manifest: "a/b.json", Sum: [32]byte{1, 2}, Seq: 9, At: at}},
-		{Base: &Base{Month: calendar.MonthOf(at), Counters: []BaseCounter{
-			{Meter: 1, Customer: "one", Counter: usage.Counter{OnTime: fold, Late: &late, Watermark: at, Started: true, Generation: 2,
-				Manual: amount.FromInt(-1), Adjusted: true, Sealed: true, SealedAt: amount.FromInt(7), Alerted: 80}},
-			{Meter: 2, Customer: "two"},
-		}}},
-	} {
-		got, err := DecodeState(&Row{Seq: 9, At: at, Change: &Change{State: want.Encode()}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !reflect.DeepEqual(want, got) {
-			t.Errorf("%+v came back as %+v", want, got)
-		}
-	}
 }

@@ -16,20 +16,14 @@ type Effect struct {
 
 // EffectOf reads the effect of a change.
 func EffectOf(e *entity.Entity) (f Effect, err error) {
-	switch e.Kind {
-	case usage.AdjustmentKind.Name:
-		f.Adjustment, err = read(&usage.AdjustmentKind, e)
-	case quota.AlertKind.Name:
-		f.Alert, err = read(&quota.AlertKind, e)
-	case BaseKind.Name:
-		f.Base, err = read(&BaseKind, e)
+	if f.Adjustment, err = usage.AdjustmentKind.ReadIf(e); err != nil {
+		return f, err
 	}
+	if f.Alert, err = quota.AlertKind.ReadIf(e); err != nil {
+		return f, err
+	}
+	f.Base, err = BaseKind.ReadIf(e)
 	return f, err
-}
-
-func read[T any](k *entity.Kind[T], e *entity.Entity) (*T, error) {
-	v, err := k.Read(e)
-	return &v, err
 }
 
 // Touches calls fn for the counters that the effect changes. One without a customer stands for the tally of its meter

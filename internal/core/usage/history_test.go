@@ -9,7 +9,6 @@ import (
 
 	"github.com/tallystick/tallystick/internal/core/amount"
 	"github.com/tallystick/tallystick/internal/core/calendar"
-	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/meter"
 	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/core/usage"
@@ -39,7 +38,7 @@ func newBook(t *rapid.T) *book {
 			m.UniqueProperty = "user"
 		}
 		meters = append(meters, m)
-		if err := b.story.append("meter", "created", m.Slug, ledger.State{Meter: m}); err != nil {
+		if err := b.story.append("meter", "created", m.Slug, meter.Kind.State(m)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -144,7 +143,7 @@ func (b *book) close(t *rapid.T) {
 func (b *book) compare(t *rapid.T) {
 	err := b.story.view(func(v store.View) error {
 		for id, c := range b.judged.counters {
-			a := b.judged.Meter(id.Meter).Aggregation
+			a := b.judged.meters[id.Meter-1].Aggregation
 			want, err := v.Counter(id)
 			if err != nil {
 				return err
@@ -162,7 +161,7 @@ func (b *book) compare(t *rapid.T) {
 				return err
 			}
 			if *got != want || *b.replayed.tallies[id] != want {
-				t.Fatalf("tally of %s in %s: decided %+v, applied %+v, folded %+v", b.judged.Meter(id.Meter).Slug, id.Month, *got, *b.replayed.tallies[id], want)
+				t.Fatalf("tally of %s in %s: decided %+v, applied %+v, folded %+v", b.judged.meters[id.Meter-1].Slug, id.Month, *got, *b.replayed.tallies[id], want)
 			}
 		}
 		return b.addUp(v)
@@ -188,7 +187,7 @@ func (b *book) addUp(v store.View) error {
 		if err != nil {
 			return err
 		}
-		a := b.judged.Meter(id.Meter).Aggregation
+		a := b.judged.meters[id.Meter-1].Aggregation
 		if d, _ := c.Total(a).Sub(c.SealedTotal(a)); d != sum {
 			return fmt.Errorf("%s %s: adjustments since the close add up to %s, the total moved by %s", a, id.Month, sum, d)
 		}

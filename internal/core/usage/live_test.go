@@ -54,7 +54,7 @@ func (l *live) TenantClosed() bool { return false }
 
 func (l *live) Closed(m calendar.Month) bool { return l.closed[m] }
 
-func (l *live) Meter(number uint32) *meter.Meter { return l.meters[number-1] }
+func (l *live) Catalog() *usage.Catalog { return usage.NewCatalog([32]byte{}, l.meters) }
 
 func (l *live) Counter(id usage.CounterID) (*usage.Counter, error) {
 	if l.counters[id] == nil {

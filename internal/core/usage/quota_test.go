@@ -50,7 +50,7 @@ func (s *story) plan(d *datadriven.TestData) (string, error) {
 	if bad := p.Check(); bad != nil {
 		return refusal(bad), nil
 	}
-	return "ok", s.append("plan", "updated", p.Name, ledger.State{Plan: &p})
+	return "ok", s.append("plan", "updated", p.Name, quota.PlanKind.State(&p))
 }
 
 func percents(texts []string) (out []uint16, err error) {
@@ -72,18 +72,18 @@ func (s *story) assign(d *datadriven.TestData) (string, error) {
 	if first := d.CmdArgs[0]; first.Key != "plan" {
 		a.Customer = first.Key
 	}
-	return "ok", s.append("customer", "plan_assigned", a.Customer, ledger.State{Assignment: &a})
+	return "ok", s.append("customer", "plan_assigned", a.Customer, quota.AssignmentKind.State(&a))
 }
 
 // used prints every tally that has something in it.
 func (s *story) used() (string, error) {
 	var b strings.Builder
 	err := s.view(func(v store.View) error {
-		meters, err := v.Meters("", tenant.MaxMeters)
+		meters, err := store.Meters(v, store.Page{Limit: tenant.MaxMeters})
 		if err != nil {
 			return err
 		}
-		periods, err := v.Periods(0, 100)
+		periods, err := store.Periods(v, 0, 100)
 		if err != nil {
 			return err
 		}

@@ -229,7 +229,7 @@ func (s *story) adjustments() (string, error) {
 			if err != nil {
 				return err
 			}
-			if kept, err := v.Adjustment(a.ID); err != nil || kept.Amount != a.Amount {
+			if kept, err := store.Adjustment(v, a.ID); err != nil || kept.Amount != a.Amount {
 				return fmt.Errorf("%s does not read back: %+v, %w", a.ID, kept, err)
 			}
 			fmt.Fprintf(&b, "%s %s %s %s amount=%s reason=%s", a.ID, m, a.Customer, a.Month, a.Amount, a.Reason)
@@ -256,8 +256,9 @@ func adjustmentsOf(r *ledger.Row) []usage.Adjustment {
 		}
 		return out
 	}
-	if state, err := ledger.DecodeState(r); err == nil && state.Adjustment != nil {
-		out = append(out, *state.Adjustment)
+	e := r.Entity()
+	if a, err := usage.AdjustmentKind.ReadIf(&e); err == nil && a != nil {
+		out = append(out, *a)
 	}
 	return out
 }
@@ -310,7 +311,7 @@ func (s *story) all(totals bool) (string, error) {
 	err := s.view(func(v store.View) error {
 		fmt.Fprintf(&b, "rows: %s\n", strings.Join(s.keys(v), " "))
 		return v.Counters(store.CounterPlace{}, func(p store.CounterPlace, c *usage.Counter) bool {
-			m, err := v.Meter(p.Meter)
+			m, err := store.GetMeter(v, p.Meter)
 			if err != nil {
 				fmt.Fprintf(&b, "%v\n", err)
 				return false
@@ -352,7 +353,7 @@ func counterID(v store.View, args []datadriven.CmdArg) (usage.CounterID, store.M
 	if len(args) < 3 {
 		return usage.CounterID{}, store.Meter{}, fmt.Errorf("wants a meter, a customer and a month")
 	}
-	m, err := v.Meter(args[0].Key)
+	m, err := store.GetMeter(v, args[0].Key)
 	if err != nil {
 		return usage.CounterID{}, m, err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/tallystick/tallystick/internal/core/amount"
 	"github.com/tallystick/tallystick/internal/core/audit"
 	"github.com/tallystick/tallystick/internal/core/calendar"
+	"github.com/tallystick/tallystick/internal/core/entity"
 	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/meter"
 	"github.com/tallystick/tallystick/internal/core/problem"
@@ -50,7 +51,7 @@ func (s *story) setClock(d *datadriven.TestData) error {
 func (s *story) start(meters string) (string, error) {
 	s.store = naive.New(naive.Options{Now: func() time.Time { return s.clock }})
 	s.derived = map[string]string{}
-	err := s.append("tenant", "created", acme, ledger.State{Tenant: &tenant.Tenant{ID: acme, Salt: [32]byte{1}}})
+	err := s.append("tenant", "created", acme, tenant.Kind.State(&tenant.Tenant{ID: acme, Salt: [32]byte{1}}))
 	if err != nil {
 		return "", err
 	}
@@ -73,12 +74,12 @@ func (s *story) copyMeters() (*story, error) {
 		return nil, err
 	}
 	err := s.view(func(v store.View) error {
-		ms, err := v.Meters("", tenant.MaxMeters)
+		ms, err := store.Meters(v, store.Page{Limit: tenant.MaxMeters})
 		if err != nil {
 			return err
 		}
 		for _, m := range ms {
-			if err := other.append("meter", "created", m.Slug, ledger.State{Meter: &m.Meter}); err != nil {
+			if err := other.append("meter", "created", m.Slug, meter.Kind.State(&m.Meter)); err != nil {
 				return err
 			}
 		}
@@ -87,9 +88,9 @@ func (s *story) copyMeters() (*story, error) {
 	return other, err
 }
 
-func (s *story) append(entity, action, id string, state ledger.State) error {
+func (s *story) append(what, action, id string, state entity.State) error {
 	return s.store.Update(context.Background(), acme, func(tx store.Tx) error {
-		_, err := tx.Append(ledger.Change{Event: audit.Of(entity, action, id), State: state.Encode()})
+		_, err := tx.Append(ledger.Change{Event: audit.Of(what, action, id), State: state})
 		return err
 	})
 }
@@ -132,12 +133,12 @@ func (s *story) keys(v store.View) []string {
 }
 
 func (s *story) closed(v store.View, m calendar.Month) bool {
-	p, err := v.Period(m)
+	p, err := store.Period(v, m)
 	return err == nil && p.Closed
 }
 
 func (s *story) slug(v store.View, number uint32) (string, error) {
-	ms, err := v.Meters("", tenant.MaxMeters)
+	ms, err := store.Meters(v, store.Page{Limit: tenant.MaxMeters})
 	for _, m := range ms {
 		if m.Number == number {
 			return m.Slug, nil
@@ -160,20 +161,20 @@ func (s *story) addMeter(args []datadriven.CmdArg) (string, error) {
 		return refusal(p), nil
 	}
 	err := s.view(func(v store.View) error {
-		ms, err := v.Meters("", tenant.MaxMeters)
+		ms, err := store.Meters(v, store.Page{Limit: tenant.MaxMeters})
 		m.Number = uint32(len(ms) + 1)
 		return err
 	})
 	if err != nil {
 		return "", err
 	}
-	return "ok", s.append("meter", "created", m.Slug, ledger.State{Meter: &m})
+	return "ok", s.append("meter", "created", m.Slug, meter.Kind.State(&m))
 }
 
 func (s *story) patchMeter(args []datadriven.CmdArg) (string, error) {
 	var have store.Meter
 	err := s.view(func(v store.View) (err error) {
-		have, err = v.Meter(args[0].Key)
+		have, err = store.GetMeter(v, args[0].Key)
 		return err
 	})
 	if err != nil {
@@ -186,7 +187,7 @@ func (s *story) patchMeter(args []datadriven.CmdArg) (string, error) {
 	if p := have.CheckChange(&next, have.Used); p != nil {
 		return refusal(p), nil
 	}
-	return "ok", s.append("meter", "updated", next.Slug, ledger.State{Meter: &next})
+	return "ok", s.append("meter", "updated", next.Slug, meter.Kind.State(&next))
 }
 
 func setOptions(m *meter.Meter, args []datadriven.CmdArg) error {
@@ -240,6 +241,7 @@ func (s *story) adjust(d *datadriven.TestData) (string, error) {
 	err := s.view(func(v store.View) error {
 		id, _, err := counterID(v, d.CmdArgs)
 		a.Meter, a.Customer, a.Month = id.Meter, id.Customer, id.Month
+		a.ID = usage.ManualID(v.Head().Seq + 1)
 		return err
 	})
 	if err != nil {
@@ -252,7 +254,7 @@ func (s *story) adjust(d *datadriven.TestData) (string, error) {
 	if p := a.Check(); p != nil {
 		return refusal(p), nil
 	}
-	return "ok", s.append("adjustment", "created", "", ledger.State{Adjustment: &a})
+	return "ok", s.append("adjustment", "created", "", usage.AdjustmentKind.State(&a))
 }
 
 // argument is the value of a command's argument, or "" when it has none.
@@ -270,7 +272,7 @@ func (s *story) close(month string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return "ok", s.append("period", "closed", month, ledger.State{Close: &usage.Period{Month: m, Closed: true}})
+	return "ok", s.append("period", "closed", month, usage.PeriodKind.State(&usage.Period{Month: m, Closed: true}))
 }
 
 func parseTime(s string) (calendar.Micros, error) {

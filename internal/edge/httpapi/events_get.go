@@ -99,7 +99,7 @@ func listEvents(x *exchange) error {
 			return err
 		}
 		if f.meter != "" {
-			m, err := v.Meter(f.meter)
+			m, err := store.GetMeter(v, f.meter)
 			if err != nil {
 				return err
 			}

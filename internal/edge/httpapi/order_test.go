@@ -240,7 +240,7 @@ func (a *attempt) body() string {
 
 func (a *attempt) moveFloor(to time.Time) {
 	floor := calendar.FromTime(to)
-	c := ledger.Change{Event: audit.Of("horizon", "moved", floor.String()), State: ledger.State{Floor: &floor}.Encode()}
+	c := ledger.Change{Event: audit.Of("horizon", "moved", floor.String()), State: ledger.FloorKind.State(&ledger.Floor{At: floor}).Encode()}
 	c.Source, c.Actor, c.Payload = audit.SourceSystem, "system", "{}"
 	if err := a.store.Update(a.t.Context(), "acme", func(tx store.Tx) error { _, err := tx.Append(c); return err }); err != nil {
 		a.t.Fatal(err)
@@ -273,7 +273,7 @@ func (a *attempt) state() map[string]string {
 		out[path] = string(a.operator("GET", path, "").status(a.t, 200).body)
 	}
 	err := a.store.View(a.t.Context(), "acme", func(v store.View) error {
-		m, err := v.Meter("calls")
+		m, err := store.GetMeter(v, "calls")
 		if err != nil {
 			return err
 		}

@@ -27,7 +27,7 @@ func (s *Service) Adjustments(ctx context.Context, tenantID string, f Adjustment
 	err = s.view(ctx, tenantID, func(v store.View) error {
 		l := adjustmentList{customer: f.Customer, month: f.Month, limit: limit}
 		if f.Meter != "" {
-			m, err := v.Meter(f.Meter)
+			m, err := store.GetMeter(v, f.Meter)
 			if err != nil {
 				return err
 			}
@@ -123,7 +123,7 @@ func tellReverted(v store.View, items []usage.Adjustment) error {
 		if items[i].Event != "" || items[i].Reverts != "" {
 			continue
 		}
-		a, err := v.Adjustment(items[i].ID)
+		a, err := store.Adjustment(v, items[i].ID)
 		if err != nil {
 			return fmt.Errorf("read adjustment %s: %w", items[i].ID, err)
 		}
@@ -152,7 +152,7 @@ func adjustment(v store.View, id string) (usage.Adjustment, error) {
 	if !ok || id != usage.ManualID(seq) && id != usage.LateID(seq, number) {
 		return usage.Adjustment{}, missing
 	}
-	a, err := v.Adjustment(id)
+	a, err := store.Adjustment(v, id)
 	if problem.Is(err, problem.NotFound) {
 		return usage.Adjustment{}, missing
 	}
@@ -168,7 +168,7 @@ func (s *Service) Adjust(ctx context.Context, actor, tenantID string, meterSlug,
 	}
 	var made usage.Adjustment
 	err := s.update(ctx, tenantID, func(tx store.Tx) error {
-		of, err := tx.Meter(meterSlug)
+		of, err := store.GetMeter(tx, meterSlug)
 		if problem.Is(err, problem.NotFound) {
 			return &problem.Error{Code: problem.UnknownMeter, Detail: "no such meter: create it with POST /v1/meters",
 				Fields: []problem.Field{{Path: "meter", Message: "unknown"}}}
@@ -263,12 +263,12 @@ func adjust(tx store.Tx, action, slug string, a usage.Adjustment) (usage.Adjustm
 	expected := tx.Head().Seq + 1
 	id := usage.ManualID(expected)
 	payload := adjustmentPayload{id, slug, a.Customer, a.Month.String(), a.Amount.String(), a.Reason, a.Reverts, a.Replay}
-	seq, err := appendTold(tx, a.Actor, audit.Of(audit.EntityAdjustment, action, id), payload, ledger.State{Adjustment: &a})
+	seq, err := appendTold(tx, a.Actor, audit.Of(audit.EntityAdjustment, action, id), payload, usage.AdjustmentKind.State(&a))
 	if err != nil {
 		return usage.Adjustment{}, err
 	}
 	if seq != expected {
 		return usage.Adjustment{}, fmt.Errorf("append adjustment: expected row %d, got %d", expected, seq)
 	}
-	return tx.Adjustment(id)
+	return store.Adjustment(tx, id)
 }

@@ -38,7 +38,7 @@ func (s *Service) Slugs(ctx context.Context, tenantID string) (slugs map[uint32]
 }
 
 func allMeters(v store.View) ([]store.Meter, error) {
-	meters, err := v.Meters("", tenant.MaxMeters)
+	meters, err := store.Meters(v, store.Page{Limit: tenant.MaxMeters})
 	if err != nil {
 		return nil, fmt.Errorf("list meters: %w", err)
 	}
@@ -66,7 +66,7 @@ func (s *Service) update(ctx context.Context, tenantID string, fn func(tx store.
 		return p
 	}
 	return s.store.Update(ctx, tenantID, func(tx store.Tx) error {
-		t, err := tx.Tenant()
+		t, err := store.Tenant(tx)
 		if err != nil {
 			return err
 		}

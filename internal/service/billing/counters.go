@@ -90,7 +90,7 @@ func complete(v store.View, meters meterCache, items []Counter) error {
 			return err
 		}
 		if _, known := closed[c.Month]; !known {
-			p, err := v.Period(c.Month)
+			p, err := store.Period(v, c.Month)
 			if err != nil {
 				return fmt.Errorf("read period %s: %w", c.Month, err)
 			}
@@ -110,7 +110,7 @@ func (mc meterCache) get(slug string) (meter.Meter, error) {
 	if m, ok := mc.known[slug]; ok {
 		return m, nil
 	}
-	m, err := mc.view.Meter(slug)
+	m, err := store.GetMeter(mc.view, slug)
 	if err != nil {
 		return meter.Meter{}, err
 	}

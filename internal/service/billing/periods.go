@@ -29,7 +29,7 @@ type Period struct {
 // begun), PeriodNotOver (and not confirmed), TenantClosed.
 func (s *Service) ClosePeriod(ctx context.Context, actor, tenantID string, m calendar.Month, confirmed bool) (closed Period, err error) {
 	err = s.update(ctx, tenantID, func(tx store.Tx) error {
-		p, err := tx.Period(m)
+		p, err := store.Period(tx, m)
 		switch {
 		case err != nil:
 			return fmt.Errorf("read period %s: %w", m, err)
@@ -42,7 +42,7 @@ func (s *Service) ClosePeriod(ctx context.Context, actor, tenantID string, m cal
 			if err := closeOnce(tx, actor, m); err != nil {
 				return err
 			}
-			if p, err = tx.Period(m); err != nil {
+			if p, err = store.Period(tx, m); err != nil {
 				return fmt.Errorf("read period %s: %w", m, err)
 			}
 		}
@@ -57,7 +57,7 @@ func (s *Service) ClosePeriod(ctx context.Context, actor, tenantID string, m cal
 
 // closeOnce closes a month unless it is closed.
 func closeOnce(tx store.Tx, actor string, m calendar.Month) error {
-	p, err := tx.Period(m)
+	p, err := store.Period(tx, m)
 	if err != nil {
 		return fmt.Errorf("read period %s: %w", m, err)
 	}
@@ -67,7 +67,7 @@ func closeOnce(tx store.Tx, actor string, m calendar.Month) error {
 	payload := struct {
 		Period string `json:"period"`
 	}{m.String()}
-	_, err = appendTold(tx, actor, audit.Of(periodEntity, "closed", m.String()), payload, ledger.State{Close: &usage.Period{Month: m, Actor: actor}})
+	_, err = appendTold(tx, actor, audit.Of(periodEntity, "closed", m.String()), payload, usage.PeriodKind.State(&usage.Period{Month: m, Actor: actor}))
 	return err
 }
 

@@ -24,7 +24,7 @@ func (s *Service) PeriodThen(ctx context.Context, tenantID string, m calendar.Mo
 		if err != nil {
 			return err
 		}
-		p, err := v.Period(m)
+		p, err := store.Period(v, m)
 		if err != nil {
 			return fmt.Errorf("read period %s: %w", m, err)
 		}
@@ -54,7 +54,7 @@ func (s *Service) PeriodsThen(ctx context.Context, tenantID string, from calenda
 	var list []usage.Period
 	err := s.view(ctx, tenantID, func(v store.View) (err error) {
 		if asOf.IsPresent() {
-			list, err = v.Periods(from, limit)
+			list, err = store.Periods(v, from, limit)
 		} else {
 			list, err = periodsThen(v, from, limit, asOf)
 		}
@@ -82,7 +82,7 @@ func periodsThen(v store.View, from calendar.Month, limit int, asOf past.Point) 
 	}
 	var out []usage.Period
 	for {
-		list, err := v.Periods(from, limit)
+		list, err := store.Periods(v, from, limit)
 		if err != nil {
 			return nil, fmt.Errorf("list periods from %s: %w", from, err)
 		}

@@ -115,7 +115,7 @@ func (r *replaying) mayApply(v store.View) error {
 	if !r.q.Apply {
 		return nil
 	}
-	t, err := v.Tenant()
+	t, err := store.Tenant(v)
 	if err != nil {
 		return err
 	}
@@ -209,7 +209,7 @@ func (r *replaying) compute(ctx context.Context, p store.CounterPlace) (d comput
 		if err != nil {
 			return err
 		}
-		period, err := v.Period(p.Month)
+		period, err := store.Period(v, p.Month)
 		if err != nil {
 			return fmt.Errorf("read period: %w", err)
 		}

@@ -62,7 +62,7 @@ func (s *Service) due(ctx context.Context, tenantID string, grace time.Duration)
 		}
 		ended := calendar.MonthOf(v.Now().Add(-lateness - grace)) // this month is the first that is not due
 		for from := calendar.Month(0); len(due) < monthsAtOnce; {
-			periods, err := v.Periods(from, monthsAtOnce)
+			periods, err := store.Periods(v, from, monthsAtOnce)
 			if err != nil {
 				return fmt.Errorf("list periods: %w", err)
 			}

@@ -149,7 +149,7 @@ func (g *Gate) operator(ctx context.Context, c Caller, named string) (_ Caller, 
 		return Caller{}, of, missing
 	}
 	err = g.store.View(ctx, named, func(v store.View) (err error) {
-		of, err = v.Tenant()
+		of, err = store.Tenant(v)
 		return err
 	})
 	if problem.Is(err, problem.NotFound) {

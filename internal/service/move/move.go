@@ -181,7 +181,7 @@ func (s stand) kept() ledger.Head {
 // look reads where a tenant's ledger stands; nowhere if there is none.
 func look(ctx context.Context, s store.Store, id string) (out stand, err error) {
 	err = s.View(ctx, id, func(v store.View) error {
-		t, err := v.Tenant()
+		t, err := store.Tenant(v)
 		out = stand{v.Head(), t.MovedTo}
 		return err
 	})
@@ -219,7 +219,7 @@ func (r *run) carry(id string, same ledger.Head) (ledger.Head, error) {
 	var hasher ledger.Hasher
 	last, marked := same, false
 	err = r.from.View(r.ctx, id, func(v store.View) error {
-		t, err := v.Tenant()
+		t, err := store.Tenant(v)
 		if err != nil {
 			return err
 		}
@@ -378,7 +378,7 @@ func (r *run) appendMark(tx store.Tx, copied uint64) error {
 	if tx.Head().Seq != copied {
 		return errBehind
 	}
-	t, err := tx.Tenant()
+	t, err := store.Tenant(tx)
 	if err != nil {
 		return err
 	}
@@ -393,6 +393,6 @@ func (r *run) appendMark(tx store.Tx, copied uint64) error {
 	}
 	e := audit.Of("tenant", "moved", t.ID)
 	e.Source, e.Actor, e.Payload = audit.SourceSystem, audit.ActorSystem, string(payload)
-	_, err = tx.Append(ledger.Change{Event: e, State: ledger.State{Tenant: &t}.Encode()})
+	_, err = tx.Append(ledger.Change{Event: e, State: tenant.Kind.State(&t).Encode()})
 	return err
 }

@@ -200,7 +200,7 @@ func (r *Requests) look(ctx context.Context, c *Call, tenantID string) (kept *re
 
 // find refuses another request under the same key.
 func find(v store.View, c *Call) (*request.Stored, error) {
-	s, err := v.Request(c.Key)
+	s, err := store.Request(v, c.Key)
 	if problem.Is(err, problem.NotFound) {
 		return nil, nil //nolint:nilnil // nothing kept
 	}

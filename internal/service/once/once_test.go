@@ -87,7 +87,7 @@ func (w *world) want(what, got string, replayed bool, err error, want string, wa
 func (w *world) meters() (n int) {
 	w.Helper()
 	err := w.store.View(w.Context(), "acme", func(v store.View) error {
-		ms, err := v.Meters("", 1000)
+		ms, err := store.Meters(v, store.Page{Limit: 1000})
 		n = len(ms)
 		return err
 	})

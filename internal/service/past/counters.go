@@ -71,7 +71,7 @@ func (l *Ledger) adjustments(fn func(*usage.Adjustment)) error {
 		}
 		for i := range rows {
 			q.Before = rows[i].Seq
-			a, err := l.view.Adjustment(usage.ManualID(rows[i].Seq))
+			a, err := store.Adjustment(l.view, usage.ManualID(rows[i].Seq))
 			if err != nil {
 				return fmt.Errorf("read the adjustment in row %d: %w", rows[i].Seq, err)
 			}
@@ -123,7 +123,7 @@ func (l *Ledger) Stirred(m calendar.Month, adjusted map[calendar.Month]bool) (bo
 		return err == nil, err
 	}
 	for after := ""; ; {
-		meters, err := l.view.Meters(after, metersAtOnce)
+		meters, err := store.Meters(l.view, store.Page{After: after, Limit: metersAtOnce})
 		if err != nil {
 			return false, fmt.Errorf("list meters: %w", err)
 		}

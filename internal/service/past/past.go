@@ -104,7 +104,7 @@ func Open(v store.View, p Point) (*Ledger, error) {
 // Meter returns a meter as it was. Errors: NotFound.
 func (l *Ledger) Meter(slug string) (meter.Meter, error) {
 	missing := problem.New(problem.NotFound, "there was no meter %q then", slug)
-	now, err := l.view.Meter(slug)
+	now, err := store.GetMeter(l.view, slug)
 	if problem.Is(err, problem.NotFound) {
 		return meter.Meter{}, missing
 	}
@@ -165,7 +165,7 @@ func (l *Ledger) meterAt(slug string, seq uint64) (out meter.Meter, err error) {
 
 // Period returns a month as it was: open unless it had been closed.
 func (l *Ledger) Period(m calendar.Month) (usage.Period, error) {
-	p, err := l.view.Period(m)
+	p, err := store.Period(l.view, m)
 	if err != nil {
 		return usage.Period{}, fmt.Errorf("read period %s: %w", m, err)
 	}

@@ -89,7 +89,7 @@ func (w *world) append(changes ...ledger.Change) {
 
 func (w *world) close() {
 	w.t.Helper()
-	s := ledger.State{Close: &usage.Period{Month: w.month}}
+	s := usage.PeriodKind.State(&usage.Period{Month: w.month})
 	w.append(ledger.Change{Event: audit.Of("period", "closed", w.month.String()), State: s.Encode()})
 }
 

@@ -42,7 +42,7 @@ func (s *Service) Put(ctx context.Context, actor, tenantID string, p quota.Plan)
 		if err := metersOf(tx, &p); err != nil {
 			return err
 		}
-		before, err := tx.Plan(p.Name)
+		before, err := store.Get(tx, &quota.PlanKind, p.Name)
 		action := "updated"
 		switch {
 		case problem.Is(err, problem.NotFound):
@@ -56,11 +56,11 @@ func (s *Service) Put(ctx context.Context, actor, tenantID string, p quota.Plan)
 		}
 		out = p.Clone()
 		out.CreatedAt, out.UpdatedAt = before.CreatedAt, before.UpdatedAt
-		if bytes.Equal(ledger.State{Plan: &before}.Encode(), ledger.State{Plan: &out}.Encode()) {
+		if bytes.Equal(quota.PlanKind.State(&before).Encode(), quota.PlanKind.State(&out).Encode()) {
 			return nil
 		}
 		out.UpdatedAt = tx.Now()
-		return appendTold(tx, actor, audit.Of("plan", action, p.Name), payloadOf(&out), ledger.State{Plan: &out})
+		return appendTold(tx, actor, audit.Of("plan", action, p.Name), payloadOf(&out), quota.PlanKind.State(&out))
 	})
 	if err != nil {
 		return quota.Plan{}, err
@@ -72,7 +72,7 @@ func (s *Service) Put(ctx context.Context, actor, tenantID string, p quota.Plan)
 func metersOf(tx store.Tx, p *quota.Plan) error {
 	for i := range p.Quotas {
 		path, slug := fmt.Sprintf("quotas[%d].meter", i), p.Quotas[i].Meter
-		m, err := tx.Meter(slug)
+		m, err := store.GetMeter(tx, slug)
 		if problem.Is(err, problem.NotFound) {
 			return problem.At(path, "there is no meter %s", slug)
 		}
@@ -87,7 +87,7 @@ func metersOf(tx store.Tx, p *quota.Plan) error {
 }
 
 func room(tx store.Tx) error {
-	known, err := tx.Plans("", quota.MaxPlans)
+	known, err := store.List(tx, &quota.PlanKind, store.Page{Limit: quota.MaxPlans})
 	if err != nil {
 		return fmt.Errorf("list plans: %w", err)
 	}
@@ -100,7 +100,7 @@ func room(tx store.Tx) error {
 // Plan returns one plan. Errors: NotFound.
 func (s *Service) Plan(ctx context.Context, tenantID, name string) (p quota.Plan, err error) {
 	err = s.view(ctx, tenantID, func(v store.View) (err error) {
-		p, err = v.Plan(name)
+		p, err = store.Get(v, &quota.PlanKind, name)
 		return err
 	})
 	return p, err
@@ -109,7 +109,7 @@ func (s *Service) Plan(ctx context.Context, tenantID, name string) (p quota.Plan
 // Plans lists plans by name, after the given one. Errors: NotFound.
 func (s *Service) Plans(ctx context.Context, tenantID, after string, limit int) (list []quota.Plan, err error) {
 	err = s.view(ctx, tenantID, func(v store.View) (err error) {
-		list, err = v.Plans(after, limit)
+		list, err = store.List(v, &quota.PlanKind, store.Page{After: after, Limit: limit})
 		return err
 	})
 	return list, err
@@ -125,13 +125,13 @@ func (s *Service) Assign(ctx context.Context, actor, tenantID string, a quota.As
 	}
 	return s.update(ctx, tenantID, func(tx store.Tx) error {
 		if a.Plan != "" {
-			if _, err := tx.Plan(a.Plan); problem.Is(err, problem.NotFound) {
+			if _, err := store.Get(tx, &quota.PlanKind, a.Plan); problem.Is(err, problem.NotFound) {
 				return problem.At("plan", "there is no plan %q", a.Plan)
 			} else if err != nil {
 				return err
 			}
 		}
-		before, err := tx.Assignment(a.Customer)
+		before, err := store.Assignment(tx, a.Customer)
 		if err != nil || before == a {
 			return err
 		}
@@ -139,7 +139,7 @@ func (s *Service) Assign(ctx context.Context, actor, tenantID string, a quota.As
 		if a.Customer != "" {
 			told = audit.Of("customer", "plan_assigned", a.Customer)
 		}
-		return appendTold(tx, actor, told, assignmentPayload{optional(a.Plan), optional(before.Plan)}, ledger.State{Assignment: &a})
+		return appendTold(tx, actor, told, assignmentPayload{optional(a.Plan), optional(before.Plan)}, quota.AssignmentKind.State(&a))
 	})
 }
 
@@ -151,7 +151,7 @@ func (s *Service) Assignment(ctx context.Context, tenantID, customer string) (a 
 		}
 	}
 	err = s.view(ctx, tenantID, func(v store.View) (err error) {
-		a, err = v.Assignment(customer)
+		a, err = store.Assignment(v, customer)
 		return err
 	})
 	return a, err
@@ -217,7 +217,7 @@ func (s *Service) update(ctx context.Context, tenantID string, fn func(tx store.
 		return p
 	}
 	return s.store.Update(ctx, tenantID, func(tx store.Tx) error {
-		t, err := tx.Tenant()
+		t, err := store.Tenant(tx)
 		if err != nil {
 			return err
 		}

@@ -52,7 +52,7 @@ func (s *Service) Quotas(ctx context.Context, tenantID string, f Filter, after *
 			l.month = *f.Month
 		}
 		if f.Meter != "" {
-			if _, err := v.Meter(f.Meter); err != nil {
+			if _, err := store.GetMeter(v, f.Meter); err != nil {
 				return err
 			}
 		}
@@ -83,7 +83,7 @@ const customersAtOnce = 500
 // run goes through the tenant itself and the customers that have plans, or through the one that is asked for.
 func (l *listing) run() error {
 	if l.filter.Customer != "" || l.after == nil || l.after.Customer == "" {
-		a, err := l.v.Assignment(l.filter.Customer)
+		a, err := store.Assignment(l.v, l.filter.Customer)
 		if err != nil {
 			return fmt.Errorf("read the plan of %q: %w", l.filter.Customer, err)
 		}
@@ -94,7 +94,7 @@ func (l *listing) run() error {
 	from := ""
 	if l.after != nil && l.after.Customer != "" {
 		// The customer that the last page ended in may have more.
-		a, err := l.v.Assignment(l.after.Customer)
+		a, err := store.Assignment(l.v, l.after.Customer)
 		if err == nil {
 			err = l.show(a)
 		}
@@ -104,7 +104,7 @@ func (l *listing) run() error {
 		from = l.after.Customer
 	}
 	for {
-		some, err := l.v.Assignments(from, customersAtOnce)
+		some, err := store.Assignments(l.v, from, customersAtOnce)
 		if err != nil {
 			return fmt.Errorf("list the customers that have plans: %w", err)
 		}
@@ -158,7 +158,7 @@ func (l *listing) rules(plan string) (*quota.Rules, error) {
 	if r, known := l.plans[plan]; known || plan == "" {
 		return r, nil
 	}
-	p, err := l.v.Plan(plan)
+	p, err := store.Get(l.v, &quota.PlanKind, plan)
 	if err != nil && !problem.Is(err, problem.NotFound) {
 		return nil, fmt.Errorf("read plan %s: %w", plan, err)
 	}
@@ -172,7 +172,7 @@ func (l *listing) rules(plan string) (*quota.Rules, error) {
 func (l *listing) quota(p Place, limit quota.Limit) (q Quota, limits bool, err error) {
 	m := l.meters[p.Meter]
 	if m == nil {
-		one, err := l.v.Meter(p.Meter)
+		one, err := store.GetMeter(l.v, p.Meter)
 		if err != nil {
 			return q, false, fmt.Errorf("read meter %s: %w", p.Meter, err)
 		}

@@ -41,5 +41,5 @@ func appendFloor(tx store.Tx, floor calendar.Micros) error {
 		return nil
 	}
 	told := audit.Of("horizon", "moved", floor.String())
-	return bySystem.append(tx, told, map[string]string{"horizon": floor.String()}, ledger.State{Floor: &floor})
+	return bySystem.append(tx, told, map[string]string{"horizon": floor.String()}, ledger.FloorKind.State(&ledger.Floor{At: floor}))
 }

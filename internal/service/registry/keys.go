@@ -66,7 +66,7 @@ const keysPage = 1000
 func roomForKey(tx store.Tx, id string) error {
 	inForce, after := 0, ""
 	for {
-		page, err := tx.APIKeys(after, keysPage)
+		page, err := store.List(tx, &tenant.KeyKind, store.Page{After: after, Limit: keysPage})
 		if err != nil {
 			return fmt.Errorf("count API keys: %w", err)
 		}
@@ -92,7 +92,7 @@ func roomForKey(tx store.Tx, id string) error {
 func (s *Service) Key(ctx context.Context, tenantID, id string) (tenant.APIKey, error) {
 	var k tenant.APIKey
 	err := s.view(ctx, tenantID, func(v store.View) (err error) {
-		k, err = v.APIKey(id)
+		k, err = store.Get(v, &tenant.KeyKind, id)
 		return err
 	})
 	if err != nil {
@@ -105,7 +105,7 @@ func (s *Service) Key(ctx context.Context, tenantID, id string) (tenant.APIKey, 
 func (s *Service) Keys(ctx context.Context, tenantID, after string, limit int) ([]tenant.APIKey, error) {
 	var list []tenant.APIKey
 	err := s.view(ctx, tenantID, func(v store.View) (err error) {
-		list, err = v.APIKeys(after, limit)
+		list, err = store.List(v, &tenant.KeyKind, store.Page{After: after, Limit: limit})
 		return err
 	})
 	if err != nil {
@@ -125,7 +125,7 @@ func (s *Service) RevokeKey(ctx context.Context, actor, tenantID, id string) err
 		return p
 	}
 	return s.store.Update(ctx, tenantID, func(tx store.Tx) error {
-		k, err := tx.APIKey(id)
+		k, err := store.Get(tx, &tenant.KeyKind, id)
 		if err != nil || k.RevokedAt != 0 {
 			return err
 		}
@@ -156,7 +156,7 @@ func (a author) appendKey(tx store.Tx, action string, k *tenant.APIKey) error {
 		limit := rateLimitPayload(k.RateLimit)
 		payload.RateLimit = &limit
 	}
-	return a.append(tx, audit.Of(keyEntity, action, k.ID), payload, ledger.State{Key: k})
+	return a.append(tx, audit.Of(keyEntity, action, k.ID), payload, tenant.KeyKind.State(k))
 }
 
 func withoutHash(k tenant.APIKey) tenant.APIKey {

@@ -112,7 +112,7 @@ func TestKeysInForceAreBoundedAndRevokedOnesAreNotCounted(t *testing.T) {
 	w.tenant("acme")
 	var others []ledger.State
 	for i := 2; i < tenant.MaxKeys; i++ {
-		others = append(others, ledger.State{Key: &tenant.APIKey{ID: fmt.Sprintf("acme.%d", i), Scopes: tenant.Read}})
+		others = append(others, tenant.KeyKind.State(&tenant.APIKey{ID: fmt.Sprintf("acme.%d", i), Scopes: tenant.Read}))
 	}
 	w.fill(others...)
 	first, _, err := w.CreateKey(t.Context(), "k", "acme", tenant.APIKey{Scopes: tenant.Read})

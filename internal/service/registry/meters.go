@@ -21,7 +21,7 @@ func (s *Service) CreateMeter(ctx context.Context, actor, tenantID string, m met
 		return store.Meter{}, p
 	}
 	err := s.update(ctx, tenantID, func(tx store.Tx, _ tenant.Tenant) error {
-		known, err := tx.Meters("", tenant.MaxMeters)
+		known, err := store.Meters(tx, store.Page{Limit: tenant.MaxMeters})
 		if err != nil {
 			return fmt.Errorf("list meters: %w", err)
 		}
@@ -55,7 +55,7 @@ func check(m *meter.Meter) *problem.Error {
 func (s *Service) Meter(ctx context.Context, tenantID, slug string) (store.Meter, error) {
 	var m store.Meter
 	err := s.view(ctx, tenantID, func(v store.View) (err error) {
-		m, err = v.Meter(slug)
+		m, err = store.GetMeter(v, slug)
 		return err
 	})
 	if err != nil {
@@ -68,7 +68,7 @@ func (s *Service) Meter(ctx context.Context, tenantID, slug string) (store.Meter
 func (s *Service) Meters(ctx context.Context, tenantID, after string, limit int) ([]store.Meter, error) {
 	var list []store.Meter
 	err := s.view(ctx, tenantID, func(v store.View) (err error) {
-		list, err = v.Meters(after, limit)
+		list, err = store.Meters(v, store.Page{After: after, Limit: limit})
 		return err
 	})
 	if err != nil {
@@ -82,7 +82,7 @@ func (s *Service) Meters(ctx context.Context, tenantID, after string, limit int)
 func (s *Service) UpdateMeter(ctx context.Context, actor, tenantID, slug string, change func(*meter.Meter) *problem.Error) (store.Meter, error) {
 	var out store.Meter
 	err := s.update(ctx, tenantID, func(tx store.Tx, _ tenant.Tenant) error {
-		before, err := tx.Meter(slug)
+		before, err := store.GetMeter(tx, slug)
 		if err != nil {
 			return err
 		}
@@ -104,7 +104,7 @@ func (s *Service) UpdateMeter(ctx context.Context, actor, tenantID, slug string,
 		if err := plansAllow(tx, &out.Meter); err != nil {
 			return err
 		}
-		if same(ledger.State{Meter: &before.Meter}, ledger.State{Meter: &out.Meter}) {
+		if same(meter.Kind.State(&before.Meter), meter.Kind.State(&out.Meter)) {
 			return nil
 		}
 		return caller(actor).appendMeter(tx, "updated", &out.Meter)
@@ -139,7 +139,7 @@ func (a author) appendMeter(tx store.Tx, action string, m *meter.Meter) error {
 		Lateness: m.Lateness.String(), Late: m.Late.String(), KeyPolicy: m.KeyPolicy.String(), KeyFields: m.KeyFields,
 		KeyBucket: span(m.KeyBucket), Future: m.Future.String(), Rounding: m.Rounding.String(),
 	}
-	return a.append(tx, audit.Of(audit.EntityMeter, action, m.Slug), payload, ledger.State{Meter: m})
+	return a.append(tx, audit.Of(audit.EntityMeter, action, m.Slug), payload, meter.Kind.State(m))
 }
 
 // span is a duration for a person; zero is absent.

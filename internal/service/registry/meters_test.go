@@ -103,7 +103,7 @@ func TestMetersAreBounded(t *testing.T) {
 	for i := 1; i < tenant.MaxMeters; i++ {
 		m := sumMeter(fmt.Sprintf("m%d", i))
 		m.Number = uint32(i)
-		others = append(others, ledger.State{Meter: &m})
+		others = append(others, meter.Kind.State(&m))
 	}
 	w.fill(others...)
 	last, err := w.CreateMeter(t.Context(), "k", "acme", sumMeter("last"))

@@ -15,7 +15,7 @@ func plansAllow(tx store.Tx, m *meter.Meter) error {
 	if usage.AddsUp(m.Aggregation) {
 		return nil
 	}
-	plans, err := tx.Plans("", quota.MaxPlans)
+	plans, err := store.List(tx, &quota.PlanKind, store.Page{Limit: quota.MaxPlans})
 	if err != nil {
 		return fmt.Errorf("list plans: %w", err)
 	}

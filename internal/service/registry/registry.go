@@ -66,7 +66,7 @@ func (s *Service) update(ctx context.Context, tenantID string, fn func(tx store.
 		return p
 	}
 	return s.store.Update(ctx, tenantID, func(tx store.Tx) error {
-		t, err := tx.Tenant()
+		t, err := store.Tenant(tx)
 		if err != nil {
 			return err
 		}

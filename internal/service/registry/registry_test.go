@@ -245,7 +245,7 @@ func TestATenantKeepsItsSaltThroughChanges(t *testing.T) {
 	salt := func(id string) [32]byte {
 		var out [32]byte
 		err := w.store.View(t.Context(), id, func(v store.View) error {
-			tn, err := v.Tenant()
+			tn, err := store.Tenant(v)
 			out = tn.Salt
 			return err
 		})

@@ -49,7 +49,7 @@ func (s *Service) found(ctx context.Context, by author, t tenant.Tenant) (tenant
 		return tenant.Tenant{}, "", err
 	}
 	err = s.store.Update(ctx, t.ID, func(tx store.Tx) error {
-		_, err := tx.Tenant()
+		_, err := store.Tenant(tx)
 		if err == nil {
 			return problem.New(problem.Exists, "tenant %s exists: choose another id", t.ID)
 		}
@@ -80,7 +80,7 @@ func (s *Service) OperatorKey(ctx context.Context) (token string, created bool, 
 	}
 	err = s.foundOperator(ctx, func(tx store.Tx) error {
 		created = false // the transaction may be the second, after one that came to nothing
-		keys, err := tx.APIKeys("", 1)
+		keys, err := store.List(tx, &tenant.KeyKind, store.Page{Limit: 1})
 		if err != nil || len(keys) > 0 {
 			return err
 		}
@@ -105,7 +105,7 @@ func (s *Service) foundOperator(ctx context.Context, then func(tx store.Tx) erro
 		return err
 	}
 	return s.store.Update(ctx, tenant.Operator, func(tx store.Tx) error {
-		_, err := tx.Tenant()
+		_, err := store.Tenant(tx)
 		if problem.Is(err, problem.NotFound) {
 			t.CreatedAt = tx.Now()
 			err = bySystem.appendTenant(tx, "created", &t)
@@ -121,7 +121,7 @@ func (s *Service) foundOperator(ctx context.Context, then func(tx store.Tx) erro
 // operator's ledger last, so these two tell a move that has ended and one that broke off. Errors: Moved.
 func (s *Service) KeptHere(ctx context.Context) error {
 	err := s.store.View(ctx, tenant.Operator, func(v store.View) error {
-		t, err := v.Tenant()
+		t, err := store.Tenant(v)
 		if err != nil {
 			return err
 		}
@@ -144,7 +144,7 @@ func (s *Service) KeptHere(ctx context.Context) error {
 func (s *Service) Tenant(ctx context.Context, id string) (tenant.Tenant, error) {
 	var t tenant.Tenant
 	err := s.view(ctx, id, func(v store.View) (err error) {
-		t, err = v.Tenant()
+		t, err = store.Tenant(v)
 		return err
 	})
 	if err != nil {
@@ -186,7 +186,7 @@ func (s *Service) UpdateTenant(ctx context.Context, actor, id string, p TenantPa
 		if p := after.CheckDetails(); p != nil {
 			return p
 		}
-		if same(ledger.State{Tenant: &before}, ledger.State{Tenant: &after}) {
+		if same(tenant.Kind.State(&before), tenant.Kind.State(&after)) {
 			return nil
 		}
 		return caller(actor).appendTenant(tx, "updated", &after)
@@ -205,7 +205,7 @@ func (s *Service) CloseTenant(ctx context.Context, actor, id string) (tenant.Ten
 	}
 	var t tenant.Tenant
 	err := s.store.Update(ctx, id, func(tx store.Tx) (err error) {
-		if t, err = tx.Tenant(); err != nil || t.Closed {
+		if t, err = store.Tenant(tx); err != nil || t.Closed {
 			return err
 		}
 		t.Closed, t.ClosedAt = true, tx.Now()
@@ -227,7 +227,7 @@ type tenantPayload struct {
 
 func (a author) appendTenant(tx store.Tx, action string, t *tenant.Tenant) error {
 	payload := tenantPayload{t.ID, t.Name, t.AllowedOrigins, moment(t.ClosedAt)}
-	return a.append(tx, audit.Of(tenantEntity, action, t.ID), payload, ledger.State{Tenant: t})
+	return a.append(tx, audit.Of(tenantEntity, action, t.ID), payload, tenant.Kind.State(t))
 }
 
 // shown is a tenant without its salt.

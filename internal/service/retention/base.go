@@ -38,7 +38,7 @@ func (r *run) tellBase(id string, m calendar.Month, rows []meterJSON) error {
 			if from = next; len(base.Counters) == 0 {
 				return nil
 			}
-			return appendChange(tx, "period", "base_recorded", m.String(), "", ledger.State{Base: base})
+			return appendChange(tx, "period", "base_recorded", m.String(), "", ledger.BaseKind.State(base))
 		})
 		if err != nil {
 			return err

@@ -33,7 +33,7 @@ func (r *run) moveFloor() error {
 		})
 	}
 	return r.store.Update(r.ctx, tenant.Operator, func(tx store.Tx) error {
-		if _, err := tx.Tenant(); problem.Is(err, problem.NotFound) {
+		if _, err := store.Tenant(tx); problem.Is(err, problem.NotFound) {
 			return errors.New("the deployment has no operator's ledger yet: start the server once")
 		}
 		return appendFloor(tx, move(tx))
@@ -61,7 +61,7 @@ func (r *run) moveTenant(id string) (floor calendar.Micros, err error) {
 
 // tenantFloor is the deployment's floor, held back by the tenant's first open period that something happened in.
 func (r *run) tenantFloor(v store.View) (calendar.Micros, error) {
-	periods, err := v.Periods(0, periodsPage)
+	periods, err := store.Periods(v, 0, periodsPage)
 	if err != nil {
 		return 0, err
 	}
@@ -78,7 +78,7 @@ func appendFloor(tx store.Tx, floor calendar.Micros) error {
 	if floor <= tx.Horizon().Floor {
 		return nil
 	}
-	return appendChange(tx, "horizon", "moved", floor.String(), "", ledger.State{Floor: &floor})
+	return appendChange(tx, "horizon", "moved", floor.String(), "", ledger.FloorKind.State(&ledger.Floor{At: floor}))
 }
 
 // due is what may be archived of one tenant, subject to when its rows arrived.
@@ -92,7 +92,7 @@ type due struct {
 func (r *run) due(id string, floor calendar.Micros) (due, error) {
 	d := due{floor: floor, months: map[calendar.Month]bool{}}
 	err := r.store.View(r.ctx, id, func(v store.View) error {
-		meters, err := v.Meters("", tenant.MaxMeters)
+		meters, err := store.Meters(v, store.Page{Limit: tenant.MaxMeters})
 		if err != nil {
 			return err
 		}
@@ -100,7 +100,7 @@ func (r *run) due(id string, floor calendar.Micros) (due, error) {
 		for i := range meters {
 			d.future, bucket = max(d.future, meters[i].Future), max(bucket, meters[i].KeyBucket)
 		}
-		periods, err := v.Periods(0, periodsPage)
+		periods, err := store.Periods(v, 0, periodsPage)
 		if err != nil {
 			return err
 		}

@@ -165,7 +165,7 @@ func (r *run) archive(id string, m *monthFiles) error {
 			return nil // another node was faster
 		}
 		a := ledger.Archive{Month: m.month, Rows: m.rows, Stay: m.stay, First: m.first, Last: m.last, End: m.end, Manifest: manifest.name, Sum: manifest.sum}
-		return appendChange(tx, "period", "archived", m.month.String(), a.Manifest, ledger.State{Archive: &a})
+		return appendChange(tx, "period", "archived", m.month.String(), a.Manifest, ledger.ArchiveKind.State(&a))
 	})
 }
 

@@ -91,7 +91,7 @@ type monthFile struct {
 func (r *run) write(id string, d *due) (*written, error) {
 	w := &written{months: map[calendar.Month]*monthFiles{}}
 	err := r.store.View(r.ctx, id, func(v store.View) error {
-		t, err := v.Tenant()
+		t, err := store.Tenant(v)
 		if err != nil {
 			return err
 		}

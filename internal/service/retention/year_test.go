@@ -261,7 +261,7 @@ func adjustments(t *testing.T, s store.Store) (out []string) {
 			var failed, err error
 			after, end, err = v.Rows(after, store.RowHint{Events: true, Adjusted: true, Changes: true}, func(r *ledger.Row) bool {
 				if r.Change != nil && r.Change.EntityType == "adjustment" {
-					a, err := v.Adjustment(usage.ManualID(r.Seq))
+					a, err := store.Adjustment(v, usage.ManualID(r.Seq))
 					failed = err
 					out = append(out, fmt.Sprint(a.Amount, a.Customer, a.Month))
 				}
@@ -272,7 +272,7 @@ func adjustments(t *testing.T, s store.Store) (out []string) {
 					if _, late := usage.LateAdjustment(r.Event, &r.Event.Outcomes[i], r.Seq, r.At); !late {
 						continue
 					}
-					a, err := v.Adjustment(usage.LateID(r.Seq, r.Event.Outcomes[i].Meter))
+					a, err := store.Adjustment(v, usage.LateID(r.Seq, r.Event.Outcomes[i].Meter))
 					failed = err
 					out = append(out, fmt.Sprint(a.Amount, a.Customer, a.Month, a.Event, a.Reason))
 				}

@@ -89,7 +89,7 @@ func (n *names) of(space byte, parts ...string) (out identity) {
 }
 
 func newBook(r *run, id string, v store.View) (*book, error) {
-	plans, err := v.Plans("", 1)
+	plans, err := store.List(v, &quota.PlanKind, store.Page{Limit: 1})
 	if err != nil {
 		return nil, fmt.Errorf("list plans: %w", err)
 	}

@@ -23,11 +23,11 @@ const entitiesPage = 1000
 
 // compareEntities holds tenant, keys, meters and periods against the changes that made them.
 func (b *book) compareEntities() error {
-	t, err := b.v.Tenant()
+	t, err := store.Tenant(b.v)
 	if err != nil {
 		return fmt.Errorf("read tenant: %w", err)
 	}
-	b.compareState("tenant", ledger.State{Tenant: b.entities.tenant}, ledger.State{Tenant: &t})
+	b.compareState("tenant", tenant.Kind.State(b.entities.tenant), tenant.Kind.State(&t))
 	keys, err := listed(b.v.APIKeys, func(k *tenant.APIKey) string { return k.ID })
 	if err != nil {
 		return fmt.Errorf("list API keys: %w", err)
@@ -57,7 +57,7 @@ func (b *book) compareEntities() error {
 
 func keyState(m map[string]tenant.APIKey, id string) ledger.State {
 	if k, ok := m[id]; ok {
-		return ledger.State{Key: &k}
+		return tenant.KeyKind.State(&k)
 	}
 	return ledger.State{}
 }
@@ -111,7 +111,7 @@ func (b *book) comparePeriods() error {
 	}
 	maps.Copy(want, b.entities.periods)
 	for from := calendar.Month(0); ; {
-		page, err := b.v.Periods(from, entitiesPage)
+		page, err := store.Periods(b.v, from, entitiesPage)
 		if err != nil {
 			return fmt.Errorf("list periods: %w", err)
 		}
@@ -144,7 +144,7 @@ func (b *book) compareManual() error {
 	for i := range b.entities.manual {
 		want := b.entities.manual[i]
 		want.Reverted = b.entities.reverted[want.ID]
-		got, err := b.v.Adjustment(want.ID)
+		got, err := store.Adjustment(b.v, want.ID)
 		if problem.Is(err, problem.NotFound) {
 			b.differs("adjustment "+want.ID, fmt.Sprintf("row %d", want.Seq), "none")
 			continue

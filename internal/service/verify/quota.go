@@ -48,7 +48,7 @@ func (b *book) comparePlans() error {
 	if err != nil {
 		return fmt.Errorf("list the customers that have plans: %w", err)
 	}
-	own, err := b.v.Assignment("")
+	own, err := store.Assignment(b.v, "")
 	if err != nil {
 		return fmt.Errorf("read the tenant's plan: %w", err)
 	}
@@ -65,7 +65,7 @@ func (b *book) comparePlans() error {
 
 func planState(m map[string]quota.Plan, name string) ledger.State {
 	if p, ok := m[name]; ok {
-		return ledger.State{Plan: &p}
+		return quota.PlanKind.State(&p)
 	}
 	return ledger.State{}
 }

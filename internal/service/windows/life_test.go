@@ -175,7 +175,7 @@ func counterLine(c *billing.Counter) string {
 func meters(t storetest.TB, s store.Store, id string) (out []store.Meter) {
 	t.Helper()
 	err := s.View(context.Background(), id, func(v store.View) (err error) {
-		out, err = v.Meters("", 1000)
+		out, err = store.Meters(v, store.Page{Limit: 1000})
 		return err
 	})
 	if err != nil {

@@ -190,7 +190,7 @@ func (f *fold) find(from *Place) error {
 		f.meter, err = l.Meter(f.query.Meter)
 		return err
 	}
-	m, err := f.view.Meter(f.query.Meter)
+	m, err := store.GetMeter(f.view, f.query.Meter)
 	if err != nil {
 		return err
 	}

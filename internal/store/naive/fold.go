@@ -7,7 +7,6 @@ import (
 	"github.com/tallystick/tallystick/internal/core/amount"
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/ledger"
-	"github.com/tallystick/tallystick/internal/core/meter"
 	"github.com/tallystick/tallystick/internal/core/usage"
 )
 
@@ -25,20 +24,13 @@ func (t *book) Known(f *usage.Fact) (usage.Known, error) {
 	return usage.Known{Seq: r.Seq, Other: !same}, nil
 }
 
-func (t *book) Floor() calendar.Micros { return t.config.horizon.Floor }
+func (t *book) Floor() calendar.Micros { return t.resident.Horizon.Floor }
 
-func (t *book) TenantClosed() bool { return t.config.tenant.Closed }
+func (t *book) TenantClosed() bool { return t.resident.TenantClosed() }
 
-func (t *book) Closed(m calendar.Month) bool { return t.config.periods[m].Closed }
+func (t *book) Closed(m calendar.Month) bool { return t.resident.Closed(m) }
 
-func (t *book) Meter(n uint32) *meter.Meter {
-	for _, m := range t.config.meters {
-		if m.Number == n {
-			return m
-		}
-	}
-	return nil
-}
+func (t *book) Catalog() *usage.Catalog { return t.resident.Catalog }
 
 func (t *book) Target(k usage.Key) (*usage.Row, error) {
 	if i, ok := t.keys[k]; ok {
@@ -100,9 +92,9 @@ func (t *book) Slice(id usage.CounterID, below uint64, fn func(*usage.Row, *usag
 
 func (t *book) Counter(id usage.CounterID) (*usage.Counter, error) {
 	c := t.fold(id, t.head.Seq)
-	if p := t.config.periods[id.Month]; p.Closed {
-		at := t.fold(id, p.Seq)
-		c.Sealed, c.SealedAt = true, at.Total(t.Meter(id.Meter).Aggregation)
+	if closed, ok := t.resident.Entity(usage.PeriodKind.Name, id.Month.String()); ok {
+		at := t.fold(id, closed.Seq)
+		c.Sealed, c.SealedAt = true, at.Total(t.Catalog().Number(id.Meter).Aggregation)
 	}
 	return c, nil
 }
@@ -173,18 +165,14 @@ func (t *book) fold(id usage.CounterID, upTo uint64) *usage.Counter {
 			take(&c.OnTime, f, f.onTime.Quantity, onTimeMembers)
 		}
 	}
-	c.Alerted = t.told(id, upTo)
+	c.Alerted = t.alerted(id, upTo)
 	for _, i := range t.counters[id] {
 		r := &t.rows[i]
 		if r.Seq > upTo {
 			continue
 		}
 		if r.Change != nil {
-			s, err := ledger.DecodeState(r)
-			if err != nil {
-				panic(err)
-			}
-			c.Manual, c.Adjusted = add(c.Manual, s.Adjustment.Amount), true
+			c.Manual, c.Adjusted = add(c.Manual, effectOf(r).Adjustment.Amount), true
 			continue
 		}
 		for _, o := range r.Event.Outcomes {

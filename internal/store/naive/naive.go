@@ -12,23 +12,27 @@ import (
 	"time"
 
 	"github.com/tallystick/tallystick/internal/core/calendar"
+	"github.com/tallystick/tallystick/internal/core/entity"
+	"github.com/tallystick/tallystick/internal/core/kinds"
 	"github.com/tallystick/tallystick/internal/core/ledger"
-	"github.com/tallystick/tallystick/internal/core/meter"
 	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/core/quota"
 	"github.com/tallystick/tallystick/internal/core/tenant"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/store"
+	"github.com/tallystick/tallystick/internal/store/resident"
 )
 
 // Options of a naive store.
 type Options struct {
-	Now func() time.Time // default: time.Now
+	Now   func() time.Time // default: time.Now
+	Kinds *entity.Kinds    // default: all of this build
 }
 
 // Store keeps everything in memory.
 type Store struct {
-	now func() time.Time
+	now   func() time.Time
+	kinds *entity.Kinds
 
 	closed atomic.Bool
 
@@ -43,42 +47,42 @@ func New(o Options) *Store {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Store{now: o.Now, tenants: map[string]*book{}}
+	if o.Kinds == nil {
+		o.Kinds = kinds.All()
+	}
+	return &Store{now: o.Now, kinds: o.Kinds, tenants: map[string]*book{}}
 }
 
 // book is one tenant's ledger: the rows, where the sections begin, and what the changes among the rows say.
 type book struct {
+	kinds    *entity.Kinds
 	rows     []ledger.Row
 	sections []uint64 // first seq of each
 	head     ledger.Head
 	hasher   ledger.Hasher
-	config   config
-	// Three indexes keep tests of some thousand rows quick. They hold nothing that a scan would not find.
+	resident *resident.Set
+	// Four indexes keep tests of some thousand rows quick. They hold nothing that a scan would not find.
+	entities    map[entityName][]int // changes that left a state
 	keys        map[usage.Key]int
 	counters    map[usage.CounterID][]int
 	corrections map[string][]int // by the id of the corrected fact
-	// gone are the rows that have left: nobody is shown them any more. Folds still see them, so that the oracle needs no base.
+	// gone are the rows that have left: nobody is shown them any more. Folds still see them, so that the oracle needs
+	// no base.
 	gone map[uint64]bool
 }
 
-// config is what the change rows leave behind.
-type config struct {
-	tenant  *tenant.Tenant
-	keys    map[string]tenant.APIKey
-	meters  map[string]*meter.Meter
-	periods map[calendar.Month]usage.Period
-	plans   map[string]quota.Plan
-	horizon store.Horizon
-	// assigned is the plan of each customer, the tenant's own under the empty name.
-	assigned map[string]string
+type entityName struct{ kind, id string }
+
+func newBook(k *entity.Kinds) *book {
+	t := &book{kinds: k, resident: resident.Empty(k), gone: map[uint64]bool{}}
+	t.clear()
+	return t
 }
 
-func newBook() *book {
-	return &book{
-		keys: map[usage.Key]int{}, counters: map[usage.CounterID][]int{}, corrections: map[string][]int{}, gone: map[uint64]bool{},
-		config: config{keys: map[string]tenant.APIKey{}, meters: map[string]*meter.Meter{}, periods: map[calendar.Month]usage.Period{},
-			plans: map[string]quota.Plan{}, assigned: map[string]string{}},
-	}
+// clear forgets what is derived from the rows, apart from the resident entities.
+func (t *book) clear() {
+	t.entities, t.keys = map[entityName][]int{}, map[usage.Key]int{}
+	t.counters, t.corrections = map[usage.CounterID][]int{}, map[string][]int{}
 }
 
 func notFound(id string) error { return problem.New(problem.NotFound, "no tenant %q", id) }
@@ -104,14 +108,14 @@ func (s *Store) Record(ctx context.Context, b store.Batch) ([]usage.Verdict, err
 	if t == nil {
 		return nil, notFound(b.Tenant)
 	}
-	if err := t.config.tenant.CheckKeptHere(); err != nil {
+	if err := t.resident.CheckKeptHere(); err != nil {
 		return nil, err
 	}
 	if len(b.Events) > store.MaxBatch {
 		return nil, problem.New(problem.TooLarge, "at most %d events in a batch, this has %d", store.MaxBatch, len(b.Events))
 	}
 	now, from := t.tick(s.now()), len(t.rows)
-	prepare := usage.NewPreparer(t.catalog())
+	prepare := usage.NewPreparer(t.Catalog())
 	verdicts, alerts := make([]usage.Verdict, len(b.Events)), 0
 	for i := range b.Events {
 		var f usage.Fact
@@ -138,15 +142,14 @@ func (s *Store) Update(ctx context.Context, id string, fn func(store.Tx) error) 
 	if err != nil {
 		return err
 	}
-	before, from, head := t.config.clone(), len(t.rows), t.head
+	before, from, head := t.resident, len(t.rows), t.head
 	now := t.tick(s.now())
 	err = store.RunUpdate(fn, &tx{view{t, now}})
-	if err == nil && t.config.tenant == nil {
+	if err == nil && !t.resident.Exists() {
 		err = notFound(id)
 	}
 	if err != nil {
-		t.rows, t.config, t.head = t.rows[:from], before, head
-		t.reindex()
+		t.forget(from, before, head)
 		return err
 	}
 	t.seal(from)
@@ -160,11 +163,11 @@ func (s *Store) bookOf(id string) (*book, error) {
 		return t, nil
 	}
 	if operator := s.tenants[tenant.Operator]; operator != nil {
-		if err := operator.config.tenant.CheckKeptHere(); err != nil {
+		if err := operator.resident.CheckKeptHere(); err != nil {
 			return nil, err
 		}
 	}
-	return newBook(), nil
+	return newBook(s.kinds), nil
 }
 
 // Import implements store.Store.
@@ -181,20 +184,23 @@ func (s *Store) Import(ctx context.Context, id string, sec ledger.Section) error
 	if sec.First != t.head.Seq+1 || len(sec.Rows) == 0 {
 		return problem.New(problem.Conflict, "the ledger of %s ends with row %d: a section from %d on does not follow", id, t.head.Seq, sec.First)
 	}
-	if err := t.config.tenant.CheckKeptHere(); err != nil {
+	if err := t.resident.CheckKeptHere(); err != nil {
 		return err
 	}
-	from := len(t.rows)
+	before, from, head := t.resident, len(t.rows), t.head
 	for _, r := range sec.Rows {
 		if r.Event != nil {
 			t.keep(ledger.Row{At: sec.At, Event: r.Event.Clone()})
 			continue
 		}
 		c := *r.Change
-		c.State = slices.Clone(c.State)
-		t.keep(ledger.Row{At: sec.At, Change: &c})
+		c.State.Data = slices.Clone(c.State.Data)
+		if err := t.change(ledger.Row{At: sec.At, Change: &c}); err != nil {
+			t.forget(from, before, head)
+			return err
+		}
 	}
-	if t.config.tenant == nil {
+	if !t.resident.Exists() {
 		return notFound(id)
 	}
 	t.seal(from)
@@ -220,19 +226,16 @@ func (s *Store) View(ctx context.Context, id string, fn func(store.View) error) 
 }
 
 // Access implements store.Store.
-func (s *Store) Access(ctx context.Context, id, keyID string) (tn tenant.Tenant, k tenant.APIKey, err error) {
-	err = s.View(ctx, id, func(v store.View) error {
-		if tn, err = v.Tenant(); err != nil {
-			return err
-		}
-		k, err = v.APIKey(keyID)
+func (s *Store) Access(ctx context.Context, id, keyID string) (a store.Access, err error) {
+	err = s.View(ctx, id, func(store.View) error {
+		a, err = s.tenants[id].resident.Access(keyID)
 		return err
 	})
-	return tn, k, err
+	return a, err
 }
 
 // Tenants implements store.Store.
-func (s *Store) Tenants(ctx context.Context, after string, limit int) ([]tenant.Tenant, error) {
+func (s *Store) Tenants(ctx context.Context, after string, limit int) ([]store.Listed, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if err := s.ready(ctx); err != nil {
@@ -241,13 +244,14 @@ func (s *Store) Tenants(ctx context.Context, after string, limit int) ([]tenant.
 	if err := store.CheckPlace(after); err != nil {
 		return nil, err
 	}
-	var out []tenant.Tenant
+	var out []store.Listed
 	for id, t := range s.tenants {
 		if id > after && id != tenant.Operator {
-			out = append(out, *t.config.tenant)
+			e, _ := t.resident.Entity(tenant.Kind.Name, tenant.Self)
+			out = append(out, store.Listed{ID: id, Entity: e})
 		}
 	}
-	slices.SortFunc(out, func(a, b tenant.Tenant) int { return strings.Compare(a.ID, b.ID) })
+	slices.SortFunc(out, func(a, b store.Listed) int { return strings.Compare(a.ID, b.ID) })
 	return out[:min(limit, len(out))], nil
 }
 
@@ -275,55 +279,66 @@ func (t *book) keep(r ledger.Row) {
 	t.index(len(t.rows) - 1)
 }
 
+// change keeps a change row, unless this build must not. Errors: see entity.Kinds.Entry and resident.Set.
+func (t *book) change(r ledger.Row) error {
+	if !r.Change.State.IsZero() {
+		e := r.Entity()
+		e.Seq = t.head.Seq + 1
+		if _, err := t.kinds.Entry(&e); err != nil {
+			return err
+		}
+		if _, err := t.resident.EffectOf(&e); err != nil {
+			return err
+		}
+		next, err := t.resident.With(&e)
+		if err != nil {
+			return err
+		}
+		t.resident = next
+	}
+	t.keep(r)
+	return nil
+}
+
 func (t *book) index(i int) {
 	r := &t.rows[i]
 	if r.Event != nil {
-		if !t.gone[r.Seq] {
-			t.keys[r.Event.Key] = i
-			if r.Event.IsCorrection() {
-				t.corrections[r.Event.Corrects] = append(t.corrections[r.Event.Corrects], i)
-			}
-		}
-		for _, o := range r.Event.Outcomes {
-			id := usage.CounterID{Meter: o.Meter, Customer: r.Event.Customer, Month: r.Event.Month()}
-			t.counters[id] = append(t.counters[id], i)
-		}
+		t.indexEvent(i)
 		return
 	}
-	state, err := ledger.DecodeState(r)
-	if err != nil {
-		panic(err) // the state was encoded by this very process
+	e := r.Entity()
+	if e.IsZero() {
+		return
 	}
-	t.config.horizon = t.config.horizon.With(state)
-	switch {
-	case state.Tenant != nil:
-		t.config.tenant = state.Tenant
-	case state.Key != nil:
-		t.config.keys[state.Key.ID] = *state.Key
-	case state.Meter != nil:
-		t.config.meters[state.Meter.Slug] = state.Meter
-	case state.Close != nil:
-		t.config.periods[state.Close.Month] = *state.Close
-	case state.Adjustment != nil:
-		a := state.Adjustment
+	name := entityName{e.Kind, e.ID}
+	t.entities[name] = append(t.entities[name], i)
+	if a := effectOf(r).Adjustment; a != nil {
 		id := usage.CounterID{Meter: a.Meter, Customer: a.Customer, Month: a.Month}
 		t.counters[id] = append(t.counters[id], i)
-	case state.Plan != nil:
-		t.config.plans[state.Plan.Name] = *state.Plan
-	case state.Assignment != nil:
-		t.config.assigned[state.Assignment.Customer] = state.Assignment.Plan
 	}
 }
 
-// reindex forgets rows that a failed update had appended.
-func (t *book) reindex() {
-	before := t.config
-	fresh := newBook()
-	t.keys, t.counters, t.corrections, t.config = fresh.keys, fresh.counters, fresh.corrections, fresh.config
+func (t *book) indexEvent(i int) {
+	r := &t.rows[i]
+	if !t.gone[r.Seq] {
+		t.keys[r.Event.Key] = i
+		if r.Event.IsCorrection() {
+			t.corrections[r.Event.Corrects] = append(t.corrections[r.Event.Corrects], i)
+		}
+	}
+	for _, o := range r.Event.Outcomes {
+		id := usage.CounterID{Meter: o.Meter, Customer: r.Event.Customer, Month: r.Event.Month()}
+		t.counters[id] = append(t.counters[id], i)
+	}
+}
+
+// forget takes away rows that a failed update had appended.
+func (t *book) forget(from int, before *resident.Set, head ledger.Head) {
+	t.rows, t.resident, t.head = t.rows[:from], before, head
+	t.clear()
 	for i := range t.rows {
 		t.index(i)
 	}
-	t.config = before
 }
 
 // seal ends the section that began at row index from.
@@ -335,35 +350,6 @@ func (t *book) seal(from int) {
 	t.sections = append(t.sections, rows[0].Seq)
 	t.head.Chain = t.hasher.Next(t.head.Chain, rows)
 	t.head.Clock = rows[0].At
-}
-
-func (t *book) catalog() *usage.Catalog {
-	var ms []*meter.Meter
-	for _, m := range t.config.meters {
-		ms = append(ms, m)
-	}
-	return usage.NewCatalog(t.config.tenant.Salt, ms)
-}
-
-func (c config) clone() config {
-	out := newBook().config
-	out.tenant, out.horizon = c.tenant, c.horizon
-	for k, v := range c.keys {
-		out.keys[k] = v
-	}
-	for k, v := range c.meters {
-		out.meters[k] = v
-	}
-	for k, v := range c.periods {
-		out.periods[k] = v
-	}
-	for k, v := range c.plans {
-		out.plans[k] = v
-	}
-	for k, v := range c.assigned {
-		out.assigned[k] = v
-	}
-	return out
 }
 
 func byPlace(a, b store.CounterPlace) int {

@@ -19,7 +19,9 @@ import (
 	"github.com/tallystick/tallystick/internal/store/storetest"
 )
 
-func open(now func() time.Time) store.Store { return naive.New(naive.Options{Now: now}) }
+func open(now func() time.Time) store.Store {
+	return naive.New(naive.Options{Now: now, Kinds: storetest.Kinds()})
+}
 
 func TestStore(t *testing.T) {
 	storetest.Run(t, storetest.Maker{Open: func(_ *testing.T, now func() time.Time) store.Store { return open(now) }})
@@ -304,13 +306,14 @@ type stale struct {
 	seen map[string]tenant.APIKey
 }
 
-func (s *stale) Access(ctx context.Context, id, key string) (tenant.Tenant, tenant.APIKey, error) {
-	t, k, err := s.Store.Access(ctx, id, key)
+func (s *stale) Access(ctx context.Context, id, key string) (store.Access, error) {
+	a, err := s.Store.Access(ctx, id, key)
 	if old, ok := s.seen[key]; ok {
-		return t, old, err
+		a.Key = old
+		return a, err
 	}
 	if err == nil {
-		s.seen[key] = k
+		s.seen[key] = a.Key
 	}
-	return t, k, err
+	return a, err
 }

@@ -21,7 +21,7 @@ func (s *Store) Prune(ctx context.Context, _ func(done, total uint64)) (pruned u
 			if e == nil || e.Status() == usage.Adjusted || t.gone[t.rows[i].Seq] {
 				continue
 			}
-			if _, ok := t.config.horizon.Archive(e.Month()); ok {
+			if _, ok := t.resident.Horizon.Archive(e.Month()); ok {
 				t.gone[t.rows[i].Seq] = true
 				delete(t.keys, e.Key)
 				pruned++
@@ -33,7 +33,7 @@ func (s *Store) Prune(ctx context.Context, _ func(done, total uint64)) (pruned u
 
 func (t *book) hasLeft(seq uint64) (bool, error) { return t.gone[seq], nil }
 
-func (v view) Horizon() store.Horizon { return v.t.config.horizon }
+func (v view) Horizon() store.Horizon { return v.t.resident.Horizon }
 
 // Remains implements store.View. The chain is hashed anew from the first row on, over all that ever was.
 func (v view) Remains(first uint64, fn func(*ledger.Section) error) error {
@@ -62,7 +62,7 @@ func (v view) Sections(first uint64, fn func(*ledger.Section) error) error {
 	return v.sections(first, func(s *ledger.Section) error {
 		for i := range s.Rows {
 			if v.t.gone[s.Rows[i].Seq] {
-				return v.t.config.horizon.GoneOf(s.Rows[i].Seq)
+				return v.t.resident.Horizon.GoneOf(s.Rows[i].Seq)
 			}
 		}
 		return fn(s)

@@ -1,9 +1,6 @@
 package naive
 
 import (
-	"slices"
-	"strings"
-
 	"github.com/tallystick/tallystick/internal/core/amount"
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/ledger"
@@ -15,16 +12,13 @@ import (
 )
 
 func (t *book) Limit(slug, customer string) (*quota.Limit, error) {
-	p, ok := t.config.plans[t.config.assigned[customer]]
-	if !ok {
-		return nil, nil //nolint:nilnil // no limit is no fault
-	}
-	return quota.Compile(&p).Limit(slug), nil
+	a, err := store.Assignment(view{t, t.head.Clock}, customer)
+	return t.resident.Limit(a.Plan, slug), err
 }
 
 // Tally is the definition of a tally, read off the rows: of a sum meter all values, of a count meter the facts that are left.
 func (t *book) Tally(number uint32, month calendar.Month) (*usage.Tally, error) {
-	out := &usage.Tally{Alerted: t.told(usage.CounterID{Meter: number, Month: month}, t.head.Seq)}
+	out := &usage.Tally{Alerted: t.alerted(usage.CounterID{Meter: number, Month: month}, t.head.Seq)}
 	left := map[usage.Key]usage.Effective{}
 	for i := range t.rows {
 		r := t.rows[i].Event
@@ -47,7 +41,7 @@ func (t *book) Tally(number uint32, month calendar.Month) (*usage.Tally, error) 
 		if !e.Counts {
 			continue
 		}
-		if t.Meter(number).Aggregation == meter.Count {
+		if t.Catalog().Number(number).Aggregation == meter.Count {
 			e.Quantity = amount.One
 		}
 		out.Used = add(out.Used, e.Quantity)
@@ -55,18 +49,14 @@ func (t *book) Tally(number uint32, month calendar.Month) (*usage.Tally, error) 
 	return out, nil
 }
 
-// told is the highest threshold that rows up to seq told of for a customer, or for the tenant when the id has none.
-func (t *book) told(id usage.CounterID, upTo uint64) (highest uint16) {
+// alerted is the highest threshold that rows up to seq report for a customer, or for the tenant when the id has none.
+func (t *book) alerted(id usage.CounterID, upTo uint64) (highest uint16) {
 	for i := range t.rows {
 		r := &t.rows[i]
-		if r.Change == nil || r.Seq > upTo || r.Change.EntityType != ledger.QuotaEntity {
+		if r.Change == nil || r.Seq > upTo {
 			continue
 		}
-		s, err := ledger.DecodeState(r)
-		if err != nil {
-			panic(err) // the state was encoded by this very process
-		}
-		if a := s.Alert; a != nil && (usage.CounterID{Meter: a.Meter, Customer: a.Customer, Month: a.Month}) == id {
+		if a := effectOf(r).Alert; a != nil && (usage.CounterID{Meter: a.Meter, Customer: a.Customer, Month: a.Month}) == id {
 			highest = max(highest, a.Threshold)
 		}
 	}
@@ -75,59 +65,31 @@ func (t *book) told(id usage.CounterID, upTo uint64) (highest uint16) {
 
 // alert keeps the alerts that a row makes due, and returns how many.
 func (t *book) alert(row *usage.Row, now calendar.Micros, most int) int {
-	due, err := usage.Alerts(t, row, most, nil)
+	due, err := ledger.Alerts(t, row, most, nil)
 	if err != nil {
 		panic(err) // nothing is read that could fail
 	}
 	for i := range due {
-		c := ledger.AlertRow(&due[i])
-		t.keep(ledger.Row{At: now, Change: &c})
+		t.keep(ledger.Row{At: now, Change: &due[i]})
 	}
 	return len(due)
 }
 
-func (v view) Plan(name string) (quota.Plan, error) {
-	p, ok := v.t.config.plans[name]
-	if !ok {
-		return quota.Plan{}, problem.New(problem.NotFound, "no plan %q", name)
+// effectOf reads what a change does to counters. It was read before the row was kept.
+func effectOf(r *ledger.Row) ledger.Effect {
+	e := r.Entity()
+	f, err := ledger.EffectOf(&e)
+	if err != nil {
+		panic(err)
 	}
-	return p.Clone(), nil
-}
-
-func (v view) Plans(after string, limit int) ([]quota.Plan, error) {
-	var out []quota.Plan
-	for name, p := range v.t.config.plans {
-		if name > after {
-			out = append(out, p.Clone())
-		}
-	}
-	slices.SortFunc(out, func(a, b quota.Plan) int { return strings.Compare(a.Name, b.Name) })
-	return out[:min(limit, len(out))], nil
-}
-
-func (v view) Assignment(customer string) (quota.Assignment, error) {
-	return quota.Assignment{Customer: customer, Plan: v.t.config.assigned[customer]}, nil
-}
-
-func (v view) Assignments(after string, limit int) ([]quota.Assignment, error) {
-	if err := store.CheckPlace(after); err != nil {
-		return nil, err
-	}
-	var out []quota.Assignment
-	for customer, plan := range v.t.config.assigned {
-		if customer > after && plan != "" {
-			out = append(out, quota.Assignment{Customer: customer, Plan: plan})
-		}
-	}
-	slices.SortFunc(out, func(a, b quota.Assignment) int { return strings.Compare(a.Customer, b.Customer) })
-	return out[:min(limit, len(out))], nil
+	return f
 }
 
 func (v view) Tally(number uint32, m calendar.Month) (usage.Tally, error) {
-	if v.t.Meter(number) == nil {
+	if v.t.Catalog().Number(number) == nil {
 		return usage.Tally{}, problem.New(problem.NotFound, "no meter of that number")
 	}
-	if !usage.AddsUp(v.t.Meter(number).Aggregation) {
+	if !usage.AddsUp(v.t.Catalog().Number(number).Aggregation) {
 		return usage.Tally{}, nil
 	}
 	t, err := v.t.Tally(number, m)

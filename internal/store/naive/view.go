@@ -1,17 +1,13 @@
 package naive
 
 import (
+	"maps"
 	"slices"
-	"sort"
-	"strings"
 
-	"github.com/tallystick/tallystick/internal/core/audit"
 	"github.com/tallystick/tallystick/internal/core/calendar"
+	"github.com/tallystick/tallystick/internal/core/entity"
 	"github.com/tallystick/tallystick/internal/core/ledger"
-	"github.com/tallystick/tallystick/internal/core/meter"
 	"github.com/tallystick/tallystick/internal/core/problem"
-	"github.com/tallystick/tallystick/internal/core/request"
-	"github.com/tallystick/tallystick/internal/core/tenant"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/store"
 )
@@ -25,68 +21,72 @@ type view struct {
 func (v view) Now() calendar.Micros { return v.now }
 func (v view) Head() ledger.Head    { return v.t.head }
 
-func (v view) Tenant() (tenant.Tenant, error) {
-	if v.t.config.tenant == nil {
-		return tenant.Tenant{}, problem.New(problem.NotFound, "no such tenant")
+func (v view) Entity(kind, id string) (entity.Entity, error) {
+	return v.EntityAt(kind, id, v.t.head.Seq)
+}
+
+func (v view) EntityAt(kind, id string, seq uint64) (entity.Entity, error) {
+	rows := v.t.entities[entityName{kind, id}]
+	for i := len(rows) - 1; i >= 0; i-- {
+		e := v.t.rows[rows[i]].Entity()
+		entry, err := v.t.kinds.Entry(&e)
+		if err != nil {
+			return entity.Entity{}, err
+		}
+		if e.Seq <= seq && entry.Keep && (entry.Expires == 0 || seq == v.t.head.Seq) {
+			e.Data = slices.Clone(e.Data)
+			return e, nil
+		}
 	}
-	return *v.t.config.tenant, nil
+	return entity.Entity{}, store.NoEntity(kind, id)
 }
 
-func (v view) APIKey(id string) (tenant.APIKey, error) {
-	k, ok := v.t.config.keys[id]
-	if !ok {
-		return k, problem.New(problem.NotFound, "no API key %q", id)
+func (v view) Entities(kind string, p store.Page) ([]entity.Entity, error) {
+	return v.list(kind, p, func(*entity.Entry) bool { return true })
+}
+
+func (v view) EntitiesBy(kind string, t entity.Term, p store.Page) ([]entity.Entity, error) {
+	if err := store.CheckPlace(t.Index, t.Value); err != nil {
+		return nil, err
 	}
-	return k, nil
+	return v.list(kind, p, func(e *entity.Entry) bool { return slices.Contains(e.Terms, t) })
 }
 
-func (v view) Meter(slug string) (store.Meter, error) {
-	m, ok := v.t.config.meters[slug]
-	if !ok {
-		return store.Meter{}, problem.New(problem.NotFound, "no meter %q", slug)
+func (v view) list(kind string, p store.Page, wants func(*entity.Entry) bool) ([]entity.Entity, error) {
+	if err := store.CheckPlace(kind, p.After); err != nil {
+		return nil, err
 	}
-	return v.meter(m), nil
+	var out []entity.Entity
+	for name := range v.t.entities {
+		if name.kind != kind || !p.Holds(name.id) {
+			continue
+		}
+		e, err := v.Entity(kind, name.id)
+		if err != nil {
+			continue // nothing of it is kept
+		}
+		entry, err := v.t.kinds.Entry(&e)
+		if err != nil {
+			return nil, err
+		}
+		if wants(&entry) {
+			out = append(out, e)
+		}
+	}
+	return p.Cut(out), nil
 }
 
-func (v view) meter(m *meter.Meter) store.Meter {
-	out := store.Meter{Meter: *m, Used: v.used(m.Number)}
-	out.KeyFields = slices.Clone(m.KeyFields)
-	return out
-}
-
-func (v view) used(number uint32) bool {
+func (v view) MeterUsed(number uint32) (bool, error) {
 	for i := range v.t.rows {
 		if r := v.t.rows[i].Event; r != nil {
 			for _, o := range r.Outcomes {
 				if o.Meter == number {
-					return true
+					return true, nil
 				}
 			}
 		}
 	}
-	return false
-}
-
-func (v view) APIKeys(after string, limit int) ([]tenant.APIKey, error) {
-	var out []tenant.APIKey
-	for id, k := range v.t.config.keys {
-		if id > after {
-			out = append(out, k)
-		}
-	}
-	slices.SortFunc(out, func(a, b tenant.APIKey) int { return strings.Compare(a.ID, b.ID) })
-	return out[:min(limit, len(out))], nil
-}
-
-func (v view) Meters(after string, limit int) ([]store.Meter, error) {
-	var out []store.Meter
-	for slug, m := range v.t.config.meters {
-		if slug > after {
-			out = append(out, v.meter(m))
-		}
-	}
-	slices.SortFunc(out, func(a, b store.Meter) int { return strings.Compare(a.Slug, b.Slug) })
-	return out[:min(limit, len(out))], nil
+	return false, nil
 }
 
 func (v view) Event(k usage.Key) (ledger.Row, []ledger.Row, error) {
@@ -111,7 +111,7 @@ func own(r *ledger.Row) ledger.Row {
 }
 
 func (v view) Rows(after uint64, hint store.RowHint, fn func(*ledger.Row) bool) (uint64, bool, error) {
-	if err := v.t.config.horizon.Missing(after, hint, v.t.hasLeft); err != nil {
+	if err := v.t.resident.Horizon.Missing(after, hint, v.t.hasLeft); err != nil {
 		return after, false, err
 	}
 	for i := after; i < uint64(len(v.t.rows)); i++ {
@@ -140,7 +140,7 @@ func (v view) sections(first uint64, fn func(*ledger.Section) error) error {
 }
 
 func (v view) Counter(id usage.CounterID) (usage.Counter, error) {
-	if v.t.Meter(id.Meter) == nil {
+	if v.t.Catalog().Number(id.Meter) == nil {
 		return usage.Counter{}, problem.New(problem.NotFound, "no meter of that number")
 	}
 	c, err := v.t.Counter(id)
@@ -154,7 +154,7 @@ func (v view) Counters(from store.CounterPlace, fn func(store.CounterPlace, *usa
 	ids := map[store.CounterPlace]usage.CounterID{}
 	var places []store.CounterPlace
 	for id := range v.t.counters {
-		p := store.CounterPlace{Month: id.Month, Meter: v.t.Meter(id.Meter).Slug, Customer: id.Customer}
+		p := store.CounterPlace{Month: id.Month, Meter: v.t.Catalog().Number(id.Meter).Slug, Customer: id.Customer}
 		if byPlace(p, from) >= 0 {
 			ids[p] = id
 			places = append(places, p)
@@ -173,83 +173,33 @@ func (v view) Counters(from store.CounterPlace, fn func(store.CounterPlace, *usa
 	return nil
 }
 
-func (v view) Adjustment(id string) (usage.Adjustment, error) {
-	missing := problem.New(problem.NotFound, "no adjustment %q", id)
-	seq, number, ok := usage.ParseAdjustmentID(id)
-	if !ok || seq == 0 || seq > v.t.head.Seq {
-		return usage.Adjustment{}, missing
-	}
-	r := &v.t.rows[seq-1]
-	if v.t.gone[seq] {
-		return usage.Adjustment{}, missing // adjusted rows stay
-	}
-	if r.Event != nil {
-		for i := range r.Event.Outcomes {
-			if a, late := usage.LateAdjustment(r.Event, &r.Event.Outcomes[i], seq, r.At); late && a.Meter == number && a.ID == id {
-				return a, nil
-			}
-		}
-		return usage.Adjustment{}, missing
-	}
-	s, err := ledger.DecodeState(r)
-	if err != nil || s.Adjustment == nil || number != 0 {
-		return usage.Adjustment{}, missing
-	}
-	a := *s.Adjustment
-	for i := range v.t.rows {
-		if v.t.rows[i].Change == nil {
-			continue
-		}
-		if o, err := ledger.DecodeState(&v.t.rows[i]); err == nil && o.Adjustment != nil && o.Adjustment.Reverts == id {
-			a.Reverted = o.Adjustment.ID
-		}
-	}
-	return a, nil
-}
-
-func (v view) Periods(from calendar.Month, limit int) ([]usage.Period, error) {
+func (v view) Months(from calendar.Month, limit int) ([]calendar.Month, error) {
 	months := map[calendar.Month]bool{}
 	for id := range v.t.counters {
-		months[id.Month] = true
-	}
-	for m := range v.t.config.periods {
-		months[m] = true
-	}
-	var out []usage.Period
-	for m := range months {
-		if m >= from {
-			p, _ := v.Period(m)
-			out = append(out, p)
+		if id.Month >= from {
+			months[id.Month] = true
 		}
 	}
-	sort.Slice(out, func(i, j int) bool { return out[i].Month < out[j].Month })
+	out := slices.Sorted(maps.Keys(months))
 	return out[:min(limit, len(out))], nil
-}
-
-func (v view) Period(m calendar.Month) (usage.Period, error) {
-	if p, ok := v.t.config.periods[m]; ok {
-		return p, nil
-	}
-	return usage.Period{Month: m}, nil
 }
 
 // tx is a view that can append.
 type tx struct{ view }
 
 func (x *tx) Append(c ledger.Change) (uint64, error) {
-	if err := x.t.config.tenant.CheckKeptHere(); err != nil {
+	if err := x.t.resident.CheckKeptHere(); err != nil {
 		return 0, err
 	}
-	r := ledger.Row{At: x.now, Change: &c}
-	if _, err := ledger.DecodeState(&r); err != nil {
+	c.State.Data = slices.Clone(c.State.Data)
+	if err := x.t.change(ledger.Row{At: x.now, Change: &c}); err != nil {
 		return 0, err
 	}
-	x.t.keep(r)
 	return x.t.head.Seq, nil
 }
 
 func (v view) Slice(q store.SliceQuery, fn func(*store.Slice) error) error {
-	if v.t.Meter(q.Meter) == nil {
+	if v.t.Catalog().Number(q.Meter) == nil {
 		return problem.New(problem.NotFound, "no meter of that number")
 	}
 	return store.ScanSlice(v, q, fn)
@@ -270,16 +220,4 @@ func (v view) AuditEvents(q store.AuditQuery) ([]ledger.Row, error) {
 		out = append(out, r)
 	}
 	return out, nil
-}
-
-func (v view) Request(key string) (request.Stored, error) {
-	for i := len(v.t.rows) - 1; i >= 0; i-- {
-		r := &v.t.rows[i]
-		if r.Change == nil || r.Change.EntityType != audit.EntityRequest || r.Change.EntityID != key {
-			continue
-		}
-		s, err := ledger.DecodeState(r)
-		return *s.Request, err
-	}
-	return request.Stored{}, problem.New(problem.NotFound, "no request %q", key)
 }

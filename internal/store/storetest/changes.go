@@ -7,6 +7,7 @@ import (
 
 	"github.com/tallystick/tallystick/internal/core/audit"
 	"github.com/tallystick/tallystick/internal/core/calendar"
+	"github.com/tallystick/tallystick/internal/core/entity"
 	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/meter"
 	"github.com/tallystick/tallystick/internal/core/problem"
@@ -23,32 +24,32 @@ func Tenant(id string, now calendar.Micros) tenant.Tenant {
 		Salt: sha256.Sum256([]byte("salt of " + id))}
 }
 
-func change(entity, action, id string, s ledger.State) ledger.Change {
-	e := audit.Of(entity, action, id)
+func change(what, action, id string, s entity.State) ledger.Change {
+	e := audit.Of(what, action, id)
 	e.Source, e.Actor, e.Payload = audit.SourceAPI, "tester", `{"by":"the suite"}`
-	return ledger.Change{Event: e, State: s.Encode()}
+	return ledger.Change{Event: e, State: s}
 }
 
 // PutTenant appends the tenant as it is from then on.
 func PutTenant(tx store.Tx, t tenant.Tenant) error {
-	_, err := tx.Append(change("tenant", "put", t.ID, ledger.State{Tenant: &t}))
+	_, err := tx.Append(change("tenant", "put", t.ID, tenant.Kind.State(&t)))
 	return err
 }
 
 // PutKey appends an API key as it is from then on.
 func PutKey(tx store.Tx, k tenant.APIKey) error {
-	_, err := tx.Append(change("api_key", "put", k.ID, ledger.State{Key: &k}))
+	_, err := tx.Append(change("api_key", "put", k.ID, tenant.KeyKind.State(&k)))
 	return err
 }
 
 // PutMeter appends a meter as it is from then on; a new one gets the next number.
 func PutMeter(tx store.Tx, m meter.Meter) error {
-	old, err := tx.Meter(m.Slug)
+	old, err := store.GetMeter(tx, m.Slug)
 	switch {
 	case err == nil:
 		m.Number, m.CreatedAt = old.Number, old.CreatedAt
 	case problem.Is(err, problem.NotFound):
-		all, err := tx.Meters("", tenant.MaxMeters)
+		all, err := store.Meters(tx, store.Page{Limit: tenant.MaxMeters})
 		if err != nil {
 			return err
 		}
@@ -56,25 +57,42 @@ func PutMeter(tx store.Tx, m meter.Meter) error {
 	default:
 		return err
 	}
-	_, err = tx.Append(change("meter", "put", m.Slug, ledger.State{Meter: &m}))
+	_, err = tx.Append(change("meter", "put", m.Slug, meter.Kind.State(&m)))
 	return err
 }
 
 // Adjust appends a person's adjustment and returns its id. Reverts names the adjustment that it undoes, if any.
 func Adjust(tx store.Tx, slug, customer string, m calendar.Month, quantity, reverts string) (string, error) {
-	on, err := tx.Meter(slug)
+	on, err := store.GetMeter(tx, slug)
 	if err != nil {
 		return "", err
 	}
-	seq, err := tx.Append(change("adjustment", "create", customer, ledger.State{Adjustment: &usage.Adjustment{
-		Meter: on.Number, Customer: customer, Month: m, Amount: Amount(quantity), Reason: "goodwill", Actor: "tester", Reverts: reverts}}))
-	return usage.ManualID(seq), err
+	a := usage.Adjustment{
+		ID:    usage.ManualID(tx.Head().Seq + 1),
+		Meter: on.Number, Customer: customer, Month: m, Amount: Amount(quantity), Reason: "goodwill", Actor: "tester", Reverts: reverts,
+	}
+	_, err = tx.Append(change("adjustment", "create", customer, usage.AdjustmentKind.State(&a)))
+	return a.ID, err
 }
 
 // ClosePeriod appends the close of a month.
 func ClosePeriod(tx store.Tx, m calendar.Month) error {
-	_, err := tx.Append(change("period", "close", m.String(), ledger.State{Close: &usage.Period{Month: m, Actor: "tester"}}))
+	_, err := tx.Append(change("period", "close", m.String(), usage.PeriodKind.State(&usage.Period{Month: m, Actor: "tester"})))
 	return err
+}
+
+// stateOf reads the state that a row left, or nil when it is of another kind.
+func stateOf[T any](t TB, k *entity.Kind[T], r *ledger.Row) *T {
+	t.Helper()
+	if r.Change == nil {
+		return nil
+	}
+	e := r.Entity()
+	v, err := k.ReadIf(&e)
+	if err != nil {
+		t.Fatalf("row %d: %v", r.Seq, err)
+	}
+	return v
 }
 
 // Create makes a tenant with its meters in one commit.

@@ -155,7 +155,7 @@ func (b *books) checkAdjustments(r *ledger.Row) {
 	for i := range r.Event.Outcomes {
 		o := &r.Event.Outcomes[i]
 		name := usage.LateID(r.Seq, o.Meter)
-		got, err := b.v.Adjustment(name)
+		got, err := store.Adjustment(b.v, name)
 		want, late := usage.LateAdjustment(r.Event, o, r.Seq, r.At)
 		switch {
 		case !late && !problem.Is(err, problem.NotFound):
@@ -184,7 +184,7 @@ func (b *books) checkMeters() {
 		if m.Used != used[m.Number] {
 			b.Errorf("%s: meter %s says used %t, the rows say %t", b.id, m.Slug, m.Used, used[m.Number])
 		}
-		one, err := b.v.Meter(m.Slug)
+		one, err := store.GetMeter(b.v, m.Slug)
 		if err != nil {
 			b.Errorf("%s: meter %s: %v", b.id, m.Slug, err)
 		}
@@ -232,7 +232,7 @@ func (b *books) numberOf(slug string) uint32 {
 func (b *books) checkCounter(id usage.CounterID, p store.CounterPlace, listed, want *usage.Counter) {
 	b.Helper()
 	a := b.meters[id.Meter].Aggregation
-	period, err := b.v.Period(id.Month)
+	period, err := store.Period(b.v, id.Month)
 	if err != nil {
 		b.Fatalf("%s: period %s: %v", b.id, id.Month, err)
 	}
@@ -262,9 +262,9 @@ func (b *books) checkAfterClose(id usage.CounterID, closed uint64, want *usage.C
 	moved := want.SealedAt
 	for _, r := range b.rows[closed:] {
 		if r.Change != nil {
-			if s, err := ledger.DecodeState(&r); err == nil && s.Adjustment != nil &&
-				(usage.CounterID{Meter: s.Adjustment.Meter, Customer: s.Adjustment.Customer, Month: s.Adjustment.Month}) == id {
-				moved = plus(b, moved, s.Adjustment.Amount)
+			if a := stateOf(b, &usage.AdjustmentKind, &r); a != nil &&
+				(usage.CounterID{Meter: a.Meter, Customer: a.Customer, Month: a.Month}) == id {
+				moved = plus(b, moved, a.Amount)
 			}
 			continue
 		}

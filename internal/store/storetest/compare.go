@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/tallystick/tallystick/internal/core/amount"
+	"github.com/tallystick/tallystick/internal/core/entity"
 	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/meter"
 	"github.com/tallystick/tallystick/internal/core/tenant"
@@ -32,6 +33,7 @@ func Compare(t TB, oracle, s store.Store, tenants ...string) {
 		same(t, id+": events", got.Events, want.Events)
 		same(t, id+": adjustments", got.Adjustments, want.Adjustments)
 		same(t, id+": plans", got.Plans, want.Plans)
+		same(t, id+": entities", got.Entities, want.Entities)
 		compareCounters(t, id, want, got)
 		CheckSlices(t, s, id)
 	}
@@ -52,6 +54,7 @@ type portrait struct {
 	Adjustments []usage.Adjustment
 	Counters    []placed
 	Plans       plans
+	Entities    map[string][]entity.Entity // by kind, and by kind and term
 }
 
 type history struct {
@@ -72,13 +75,13 @@ func paint(t TB, s store.Store, id string) portrait {
 	var p portrait
 	err := s.View(context.Background(), id, func(v store.View) (err error) {
 		p = portrait{Head: v.Head(), Rows: readRows(t, v, 0, everything), Meters: allMeters(t, v)}
-		if p.Tenant, err = v.Tenant(); err != nil {
+		if p.Tenant, err = store.Tenant(v); err != nil {
 			return err
 		}
-		if p.Keys, err = v.APIKeys("", many); err != nil {
+		if p.Keys, err = store.List(v, &tenant.KeyKind, store.Page{Limit: many}); err != nil {
 			return err
 		}
-		if p.Periods, err = v.Periods(0, many); err != nil {
+		if p.Periods, err = store.Periods(v, 0, many); err != nil {
 			return err
 		}
 		err = v.Sections(1, func(s *ledger.Section) error {
@@ -94,6 +97,9 @@ func paint(t TB, s store.Store, id string) portrait {
 		if err := p.paintRows(v); err != nil {
 			return err
 		}
+		if p.Entities, err = paintEntities(v); err != nil {
+			return err
+		}
 		return v.Counters(store.CounterPlace{}, func(at store.CounterPlace, c *usage.Counter) bool {
 			p.Counters = append(p.Counters, placed{
 				store.CounterPlace{Month: at.Month, Meter: strings.Clone(at.Meter), Customer: strings.Clone(at.Customer)}, cloneCounter(c)})
@@ -104,11 +110,11 @@ func paint(t TB, s store.Store, id string) portrait {
 		t.Fatalf("view %s: %v", id, err)
 	}
 	for _, k := range p.Keys {
-		_, one, err := s.Access(context.Background(), id, k.ID)
+		one, err := s.Access(context.Background(), id, k.ID)
 		if err != nil {
 			t.Fatalf("access %s by %s: %v", id, k.ID, err)
 		}
-		p.Access = append(p.Access, one)
+		p.Access = append(p.Access, one.Key)
 	}
 	return p
 }
@@ -118,14 +124,15 @@ func (p *portrait) paintRows(v store.View) error {
 	for i := range p.Rows {
 		r := &p.Rows[i]
 		if r.Event == nil {
-			s, err := ledger.DecodeState(r)
+			e := r.Entity()
+			a, err := usage.AdjustmentKind.ReadIf(&e)
 			if err != nil {
 				return err
 			}
-			if s.Adjustment == nil {
+			if a == nil {
 				continue
 			}
-			if err := p.paintAdjustment(v, s.Adjustment.ID); err != nil {
+			if err := p.paintAdjustment(v, a.ID); err != nil {
 				return err
 			}
 			continue
@@ -148,7 +155,7 @@ func (p *portrait) paintRows(v store.View) error {
 }
 
 func (p *portrait) paintAdjustment(v store.View, id string) error {
-	a, err := v.Adjustment(id)
+	a, err := store.Adjustment(v, id)
 	p.Adjustments = append(p.Adjustments, a)
 	return err
 }
@@ -189,14 +196,14 @@ func compareCounters(t TB, id string, want, got portrait) {
 
 func allMeters(t TB, v store.View) []store.Meter {
 	t.Helper()
-	ms, err := v.Meters("", many)
+	ms, err := store.Meters(v, store.Page{Limit: many})
 	if err != nil {
 		t.Fatalf("list meters: %v", err)
 	}
 	return ms
 }
 
-func allTenants(t TB, s store.Store) []tenant.Tenant {
+func allTenants(t TB, s store.Store) []store.Listed {
 	t.Helper()
 	ts, err := s.Tenants(context.Background(), "", many)
 	if err != nil {

@@ -153,7 +153,7 @@ var concurrencyCases = []Case{
 		var made atomic.Int64
 		together(submitters, func(int) {
 			err := w.s.Update(context.Background(), acme, func(tx store.Tx) error {
-				if _, err := tx.Tenant(); err == nil {
+				if _, err := store.Tenant(tx); err == nil {
 					return problem.New(problem.Exists, "tenant %s exists", acme)
 				}
 				return PutTenant(tx, Tenant(acme, tx.Now()))

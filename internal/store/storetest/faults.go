@@ -175,6 +175,6 @@ func readAll(v store.View) error {
 	counters := v.Counters(store.CounterPlace{}, func(store.CounterPlace, *usage.Counter) bool { return true })
 	slice := v.Slice(store.SliceQuery{Meter: 1, From: Month.Start(), To: Month.End()}, func(*store.Slice) error { return nil })
 	_, events := v.AuditEvents(store.AuditQuery{Limit: 10})
-	_, periods := v.Periods(Month, 10)
+	_, periods := store.Periods(v, Month, 10)
 	return errors.Join(found, rows, counters, slice, events, periods)
 }

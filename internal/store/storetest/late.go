@@ -22,7 +22,7 @@ var lateCases = []Case{
 			w.Errorf("the watermark is %s", c.Watermark)
 		}
 		w.view(acme, func(v store.View) {
-			a, err := v.Adjustment(usage.LateID(vs[2].Seq, w.meter(acme, "calls").Number))
+			a, err := store.Adjustment(v, usage.LateID(vs[2].Seq, w.meter(acme, "calls").Number))
 			if err != nil || a.Amount != Amount("5") || a.Event != "late" || a.Reason != "late" || a.Actor != "" {
 				w.Errorf("the adjustment reads %+v, %v", a, err)
 			}
@@ -45,8 +45,8 @@ var lateCases = []Case{
 		v := w.says(acme, "adjusted", mix("late", "c", Ago(100*time.Hour), "4", "u2"))[0]
 		w.view(acme, func(view store.View) {
 			for slug, want := range map[string]string{"m-sum": "4", "m-count": "1", "m-min": "-6", "m-max": "0", "m-last": "0", "m-unique": "1", "m-avg": "-3"} {
-				m, _ := view.Meter(slug)
-				a, err := view.Adjustment(usage.LateID(v.Seq, m.Number))
+				m, _ := store.GetMeter(view, slug)
+				a, err := store.Adjustment(view, usage.LateID(v.Seq, m.Number))
 				if err != nil || a.Amount != Amount(want) {
 					w.Errorf("%s was adjusted by %s, %v, want %s", slug, a.Amount, err, want)
 				}
@@ -177,13 +177,13 @@ var closeCases = []Case{
 			early := usage.Period{Month: Month - 7, Closed: true, ClosedAt: Ago(-time.Hour), Seq: seq, Actor: "tester"}
 			later := early
 			later.Month, later.Seq = Month-2, seq-1
-			all, err := v.Periods(0, 10)
+			all, err := store.Periods(v, 0, 10)
 			same(w, fmt.Sprintf("periods (%v)", err), all, []usage.Period{early, later, {Month: Month}})
-			some, err := v.Periods(Month-6, 1)
+			some, err := store.Periods(v, Month-6, 1)
 			same(w, fmt.Sprintf("one period (%v)", err), some, []usage.Period{later})
-			one, err := v.Period(Month - 7)
+			one, err := store.Period(v, Month-7)
 			same(w, fmt.Sprintf("the period (%v)", err), one, early)
-			none, err := v.Period(Month + 5)
+			none, err := store.Period(v, Month+5)
 			same(w, fmt.Sprintf("a period without anything (%v)", err), none, usage.Period{Month: Month + 5})
 		})
 	}},

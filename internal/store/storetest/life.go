@@ -81,7 +81,7 @@ type adjustment struct{ id, slug, customer, amount string }
 // step does one thing. Most are batches: they are what a ledger lives on.
 func (l *life) step() {
 	id := rapid.SampledFrom(l.tenants).Draw(l.T, "tenant")
-	switch rapid.IntRange(0, 23).Draw(l.T, "step") {
+	switch rapid.IntRange(0, 25).Draw(l.T, "step") {
 	case 10, 11:
 		l.clock.Advance(rapid.SampledFrom([]time.Duration{time.Microsecond, time.Minute, time.Hour, 30 * time.Hour, 20 * 24 * time.Hour}).Draw(l.T, "forward"))
 	case 12:
@@ -104,6 +104,8 @@ func (l *life) step() {
 		l.changePlan(id)
 	case 21, 22:
 		l.assign(id)
+	case 23, 24:
+		l.changeGadget(id)
 	default:
 		l.batch(id)
 	}
@@ -169,7 +171,7 @@ func (l *life) changeMeter(id string) {
 	lateness := rapid.SampledFrom([]time.Duration{0, time.Hour, 48 * time.Hour, 400 * time.Hour}).Draw(l.T, "lateness")
 	late := rapid.SampledFrom([]meter.Late{meter.Adjust, meter.Adjust, meter.Reject}).Draw(l.T, "late")
 	l.update("change meter", id, func(tx store.Tx) error {
-		m, err := tx.Meter(slug)
+		m, err := store.GetMeter(tx, slug)
 		if err != nil {
 			return err
 		}
@@ -224,7 +226,7 @@ func (l *life) closePeriod(id string) {
 func (l *life) changeTenant(id string) {
 	last := rapid.IntRange(0, 5).Draw(l.T, "last") == 0
 	l.update("change tenant", id, func(tx store.Tx) error {
-		t, err := tx.Tenant()
+		t, err := store.Tenant(tx)
 		if err != nil {
 			return err
 		}
@@ -239,7 +241,7 @@ func (l *life) changeTenant(id string) {
 func (l *life) changeKey(id string) {
 	name := id + "." + rapid.SampledFrom([]string{"k1", "k2", "K1"}).Draw(l.T, "key")
 	l.update("change key", id, func(tx store.Tx) error {
-		k, err := tx.APIKey(name)
+		k, err := store.Get(tx, &tenant.KeyKind, name)
 		switch {
 		case problem.Is(err, problem.NotFound):
 			k = tenant.APIKey{ID: name, Scopes: tenant.Ingest, Hash: tenant.HashToken(name), CreatedAt: tx.Now()}

@@ -10,6 +10,7 @@ import (
 	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/meter"
 	"github.com/tallystick/tallystick/internal/core/problem"
+	"github.com/tallystick/tallystick/internal/core/quota"
 	"github.com/tallystick/tallystick/internal/core/tenant"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/store"
@@ -27,7 +28,7 @@ var listingCases = []Case{
 		w.again()
 		w.pages("tenants", func(after string, limit int) ([]string, error) {
 			ts, err := w.s.Tenants(context.Background(), after, limit)
-			return named(ts, func(t tenant.Tenant) string { return t.ID }), err
+			return named(ts, func(t store.Listed) string { return t.ID }), err
 		})
 		if w.head(tenant.Operator).Seq != 1 {
 			w.Errorf("the operator's ledger cannot be read")
@@ -42,7 +43,7 @@ var listingCases = []Case{
 		w.again()
 		w.view(acme, func(v store.View) {
 			w.pages("meters", func(after string, limit int) ([]string, error) {
-				ms, err := v.Meters(after, limit)
+				ms, err := store.Meters(v, store.Page{After: after, Limit: limit})
 				return named(ms, func(m store.Meter) string { return m.Slug }), err
 			})
 		})
@@ -64,7 +65,7 @@ var listingCases = []Case{
 		w.again()
 		w.view(acme, func(v store.View) {
 			w.pages("keys", func(after string, limit int) ([]string, error) {
-				ks, err := v.APIKeys(after, limit)
+				ks, err := store.List(v, &tenant.KeyKind, store.Page{After: after, Limit: limit})
 				return named(ks, func(k tenant.APIKey) string { return k.ID }), err
 			})
 		})
@@ -233,30 +234,30 @@ func unnameable(w *world) {
 	for _, bad := range []string{"\x00", "calls\x00", "c\x00", "\xff", "\xed\xa0\x80", "c\xc3"} {
 		_, err := w.s.Tenants(context.Background(), bad, 1)
 		errs := map[string]error{"tenants": err}
-		_, _, err = w.s.Access(context.Background(), bad, bad)
+		_, err = w.s.Access(context.Background(), bad, bad)
 		missing("access", err)
 		missing("view", w.s.View(context.Background(), bad, func(store.View) error { return nil }))
 		w.view(acme, func(v store.View) {
 			every := func(store.CounterPlace, *usage.Counter) bool { return true }
 			errs["counters from a meter"] = v.Counters(store.CounterPlace{Meter: bad}, every)
 			errs["counters from a customer"] = v.Counters(store.CounterPlace{Customer: bad}, every)
-			_, errs["assignments"] = v.Assignments(bad, 1)
-			_, err := v.Meter(bad)
+			_, errs["assignments"] = store.Assignments(v, bad, 1)
+			_, err := store.GetMeter(v, bad)
 			missing("meter", err)
-			_, err = v.APIKey(bad)
+			_, err = store.Get(v, &tenant.KeyKind, bad)
 			missing("API key", err)
-			_, err = v.Plan(bad)
+			_, err = store.Get(v, &quota.PlanKind, bad)
 			missing("plan", err)
-			_, err = v.Adjustment(bad)
+			_, err = store.Adjustment(v, bad)
 			missing("adjustment", err)
-			_, err = v.Request(bad)
+			_, err = store.Request(v, bad)
 			missing("request", err)
 			_, _, err = v.Event(usage.KeyOfID(bad))
 			missing("event", err)
 			if c, err := v.Counter(usage.CounterID{Meter: 1, Customer: bad, Month: Month}); err != nil || c.Started {
 				w.Errorf("counter: %+v, %v", c, err)
 			}
-			if a, err := v.Assignment(bad); err != nil || a.Plan != "" {
+			if a, err := store.Assignment(v, bad); err != nil || a.Plan != "" {
 				w.Errorf("assignment: %+v, %v", a, err)
 			}
 			for _, q := range []store.AuditQuery{{EntityID: bad}, {EntityType: bad}, {Type: bad}, {Source: bad}} {

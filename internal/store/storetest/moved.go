@@ -18,7 +18,7 @@ const elsewhere = "postgres://db.internal/ledger"
 
 // MarkMoved appends what a move leaves behind in its source.
 func MarkMoved(tx store.Tx, to string) error {
-	t, err := tx.Tenant()
+	t, err := store.Tenant(tx)
 	if err != nil {
 		return err
 	}
@@ -48,7 +48,7 @@ var movedCases = []Case{
 			w.event(acme, v.Key)
 			w.totals(acme, "calls", "c", "5")
 			w.view(acme, func(view store.View) {
-				if t, err := view.Tenant(); err != nil || t.MovedTo != elsewhere || t.MovedAt != Ago(0) {
+				if t, err := store.Tenant(view); err != nil || t.MovedTo != elsewhere || t.MovedAt != Ago(0) {
 					w.Errorf("the tenant reads %+v, %v", t, err)
 				}
 			})
@@ -68,7 +68,7 @@ var movedCases = []Case{
 		w.says(acme, "accepted", Fact("a", "calls", "c", Ago(0), "5"))
 		w.moveTenant(acme)
 		w.update(acme, func(tx store.Tx) error {
-			_, err := tx.Meter("calls")
+			_, err := store.GetMeter(tx, "calls")
 			return err
 		})
 	}},
@@ -113,6 +113,6 @@ func (w *world) refusesWrites(id string, known usage.Event) {
 
 func tenantChange(id string, at calendar.Micros) *ledger.Change {
 	t := Tenant(id, at)
-	c := change("tenant", "put", id, ledger.State{Tenant: &t})
+	c := change("tenant", "put", id, tenant.Kind.State(&t))
 	return &c
 }

@@ -79,15 +79,15 @@ var numberCases = []Case{
 		w.again()
 		w.totals(acme, "calls", "c", "20 on time 20")
 		w.view(acme, func(v store.View) {
-			a, err := v.Adjustment(first)
+			a, err := store.Adjustment(v, first)
 			if err != nil || a.Reverted != undo || a.Amount != Amount("-12.5") || a.Reason != "goodwill" || a.Actor != "tester" || a.Customer != "c" || a.Month != Month {
 				w.Errorf("the adjustment reads %+v, %v, want it reverted by %s", a, err, undo)
 			}
-			if u, err := v.Adjustment(undo); err != nil || u.Reverts != first || u.Reverted != "" {
+			if u, err := store.Adjustment(v, undo); err != nil || u.Reverts != first || u.Reverted != "" {
 				w.Errorf("its opposite reads %+v, %v", u, err)
 			}
 			for _, id := range []string{"", "adj_", "adj_0", "adj_1", "adj_999", first + "_1", strings.ToUpper(first), "adj_5_1"} {
-				_, err := v.Adjustment(id)
+				_, err := store.Adjustment(v, id)
 				w.code("adjustment "+id, err, problem.NotFound)
 			}
 		})

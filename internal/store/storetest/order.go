@@ -80,7 +80,7 @@ func deliveries(w *world, facts []usage.Event, compare func(id, slug string, a m
 func createAlike(w *world, id string) {
 	w.create(id, mixMeters()...)
 	w.update(id, func(tx store.Tx) error {
-		t, err := tx.Tenant()
+		t, err := store.Tenant(tx)
 		if err != nil {
 			return err
 		}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/tallystick/tallystick/internal/core/calendar"
-	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/meter"
 	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/core/quota"
@@ -19,13 +18,13 @@ import (
 
 // PutPlan appends a plan as it is from then on.
 func PutPlan(tx store.Tx, p quota.Plan) error {
-	_, err := tx.Append(change("plan", "put", p.Name, ledger.State{Plan: &p}))
+	_, err := tx.Append(change("plan", "put", p.Name, quota.PlanKind.State(&p)))
 	return err
 }
 
 // Assign appends which plan is in force for a customer, or for the tenant itself when customer is empty.
 func Assign(tx store.Tx, customer, plan string) error {
-	_, err := tx.Append(change("customer", "assign", customer, ledger.State{Assignment: &quota.Assignment{Customer: customer, Plan: plan}}))
+	_, err := tx.Append(change("customer", "assign", customer, quota.AssignmentKind.State(&quota.Assignment{Customer: customer, Plan: plan})))
 	return err
 }
 
@@ -63,22 +62,17 @@ func (w *world) used(id, slug, want string) {
 	})
 }
 
-// alerts checks the thresholds that were told of, as "meter:month:customer percent", in order.
+// alerts checks the thresholds that were reported, as "meter:month:customer percent", in order.
 func (w *world) alerts(id string, want ...string) {
 	w.Helper()
 	var got []string
 	for _, r := range w.rows(id, 0) {
-		if r.Change == nil || r.Change.EntityType != ledger.QuotaEntity {
-			continue
+		if a := stateOf(w, &quota.AlertKind, &r); a != nil {
+			got = append(got, fmt.Sprintf("%s %d", r.Change.EntityID, a.Threshold))
 		}
-		s, err := ledger.DecodeState(&r)
-		if err != nil || s.Alert == nil {
-			w.Fatalf("row %d tells of a quota without saying what: %v", r.Seq, err)
-		}
-		got = append(got, fmt.Sprintf("%s %d", r.Change.EntityID, s.Alert.Threshold))
 	}
 	if !slices.Equal(got, want) {
-		w.Errorf("told of %q, want %q", got, want)
+		w.Errorf("alerts %q, want %q", got, want)
 	}
 }
 
@@ -284,7 +278,7 @@ var quotaCases = []Case{
 		}
 		count := func() (n int) {
 			for _, r := range w.rows(acme, 0) {
-				if r.Change != nil && r.Change.EntityType == ledger.QuotaEntity {
+				if r.Change != nil && r.Change.EntityType == quota.AlertKind.Name {
 					n++
 				}
 			}
@@ -322,11 +316,11 @@ var quotaCases = []Case{
 					return err
 				}
 			}
-			got, err := tx.Assignment("x")
+			got, err := store.Assignment(tx, "x")
 			if err != nil || got.Plan != "b" {
 				return fmt.Errorf("within its own transaction x has %+v, %w", got, err)
 			}
-			if list, err := tx.Assignments("", 10); err != nil || len(list) != 4 {
+			if list, err := store.Assignments(tx, "", 10); err != nil || len(list) != 4 {
 				return fmt.Errorf("within its own transaction %v are listed, %w", list, err)
 			}
 			return Assign(tx, "gone", "")
@@ -345,8 +339,8 @@ var quotaCases = []Case{
 		w.again()
 		w.view(acme, func(v store.View) { w.listPlans(v, p) })
 		w.view("other", func(v store.View) {
-			plans, err := v.Plans("", 10)
-			list, err2 := v.Assignments("", 10)
+			plans, err := store.List(v, &quota.PlanKind, store.Page{Limit: 10})
+			list, err2 := store.Assignments(v, "", 10)
 			if len(plans)+len(list) != 0 || err != nil || err2 != nil {
 				w.Errorf("another tenant sees %v and %v, %v, %v", plans, list, err, err2)
 			}
@@ -386,16 +380,16 @@ var quotaCases = []Case{
 
 func (w *world) listPlans(v store.View, p quota.Plan) {
 	w.Helper()
-	got, err := v.Plan("b")
+	got, err := store.Get(v, &quota.PlanKind, "b")
 	if err != nil {
 		w.Errorf("plan b: %v", err)
 	}
 	same(w, "plan b", got, p)
-	_, err = v.Plan("d")
+	_, err = store.Get(v, &quota.PlanKind, "d")
 	w.code("a plan that is not there", err, problem.NotFound)
 	var names []string
 	for after := ""; ; {
-		page, err := v.Plans(after, 2)
+		page, err := store.List(v, &quota.PlanKind, store.Page{After: after, Limit: 2})
 		if err != nil {
 			w.Fatalf("list plans: %v", err)
 		}
@@ -409,15 +403,15 @@ func (w *world) listPlans(v store.View, p quota.Plan) {
 	}
 	same(w, "the list of plans", names, []string{"a", "b", "c"})
 	for customer, want := range map[string]string{"": "a", "x": "b", "gone": "", "nobody": ""} {
-		if a, err := v.Assignment(customer); err != nil || a.Customer != customer || a.Plan != want {
+		if a, err := store.Assignment(v, customer); err != nil || a.Customer != customer || a.Plan != want {
 			w.Errorf("%q has %+v, %v, want plan %q", customer, a, err, want)
 		}
 	}
-	first, err := v.Assignments("", 2)
+	first, err := store.Assignments(v, "", 2)
 	if err != nil {
 		w.Fatalf("list customers: %v", err)
 	}
-	rest, err := v.Assignments(first[len(first)-1].Customer, 2)
+	rest, err := store.Assignments(v, first[len(first)-1].Customer, 2)
 	if err != nil {
 		w.Fatalf("list customers: %v", err)
 	}

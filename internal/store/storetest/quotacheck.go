@@ -68,14 +68,11 @@ func (b *books) checkQuotas() {
 	for i := range b.rows {
 		r := &b.rows[i]
 		if r.Event == nil {
-			s, err := ledger.DecodeState(r)
-			switch {
-			case err != nil:
-				b.Fatalf("row %d: %v", r.Seq, err)
-			case s.Plan != nil:
-				a.plans[s.Plan.Name] = *s.Plan
-			case s.Assignment != nil:
-				a.assigned[s.Assignment.Customer] = s.Assignment.Plan
+			if p := stateOf(b, &quota.PlanKind, r); p != nil {
+				a.plans[p.Name] = *p
+			}
+			if to := stateOf(b, &quota.AssignmentKind, r); to != nil {
+				a.assigned[to.Customer] = to.Plan
 			}
 			continue
 		}
@@ -141,14 +138,7 @@ func (a *allowances) take(t TB, r *usage.Row, o *usage.Outcome, of meter.Aggrega
 // alertOf is the threshold that a row tells of, or nil.
 func alertOf(t TB, r *ledger.Row) *quota.Alert {
 	t.Helper()
-	if r.Change == nil {
-		return nil
-	}
-	s, err := ledger.DecodeState(r)
-	if err != nil {
-		t.Fatalf("row %d: %v", r.Seq, err)
-	}
-	return s.Alert
+	return stateOf(t, &quota.AlertKind, r)
 }
 
 // plans is what a tenant's ledger shows of its plans.
@@ -160,17 +150,17 @@ type plans struct {
 }
 
 func paintPlans(v store.View, meters []store.Meter, periods []usage.Period) (p plans, err error) {
-	if p.Plans, err = v.Plans("", many); err != nil {
+	if p.Plans, err = store.List(v, &quota.PlanKind, store.Page{Limit: many}); err != nil {
 		return p, err
 	}
-	if p.Own, err = v.Assignment(""); err != nil {
+	if p.Own, err = store.Assignment(v, ""); err != nil {
 		return p, err
 	}
-	if p.Assignments, err = v.Assignments("", many); err != nil {
+	if p.Assignments, err = store.Assignments(v, "", many); err != nil {
 		return p, err
 	}
 	for _, a := range p.Assignments {
-		if one, err := v.Assignment(a.Customer); err != nil || one != a {
+		if one, err := store.Assignment(v, a.Customer); err != nil || one != a {
 			return p, fmt.Errorf("%q alone has %+v, listed %+v, %w", a.Customer, one, a, err)
 		}
 	}

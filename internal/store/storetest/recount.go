@@ -4,6 +4,7 @@ import (
 	"github.com/tallystick/tallystick/internal/core/amount"
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/ledger"
+	"github.com/tallystick/tallystick/internal/core/quota"
 	"github.com/tallystick/tallystick/internal/core/usage"
 )
 
@@ -53,16 +54,12 @@ func (r *recounting) counter(id usage.CounterID) *usage.Counter {
 
 func (r *recounting) row(t TB, row *ledger.Row) {
 	if row.Change != nil {
-		s, err := ledger.DecodeState(row)
-		if err != nil {
-			t.Fatalf("row %d: %v", row.Seq, err)
-		}
-		if a := s.Adjustment; a != nil {
+		if a := stateOf(t, &usage.AdjustmentKind, row); a != nil {
 			c := r.counter(usage.CounterID{Meter: a.Meter, Customer: a.Customer, Month: a.Month})
 			c.Manual = plus(t, c.Manual, a.Amount)
 		}
-		if a := s.Alert; a != nil && a.Customer != "" {
-			r.counter(usage.CounterID{Meter: a.Meter, Customer: a.Customer, Month: a.Month}).Told(a.Threshold)
+		if a := stateOf(t, &quota.AlertKind, row); a != nil && a.Customer != "" {
+			r.counter(usage.CounterID{Meter: a.Meter, Customer: a.Customer, Month: a.Month}).Alert(a.Threshold)
 		}
 		return
 	}

@@ -45,8 +45,9 @@ var refusalCases = []Case{
 			}
 			w.event(acme, v.Key)
 			w.totals(acme, "calls", "c", "5")
-			if ts := allTenants(w, w.s); len(ts) != 1 || !ts[0].Closed || ts[0].ClosedAt != Ago(0) {
-				w.Errorf("the tenants are %+v", ts)
+			ts := allTenants(w, w.s)
+			if t, err := ts[0].Tenant(); err != nil || len(ts) != 1 || !t.Closed || t.ClosedAt != Ago(0) {
+				w.Errorf("the tenants are %+v, %v", ts, err)
 			}
 			w.again()
 		}
@@ -85,7 +86,7 @@ var refusalCases = []Case{
 		w.code("record", err, problem.Unavailable)
 		w.code("update", s.Update(ctx, acme, func(tx store.Tx) error { return PutMeter(tx, NewMeter("more", meter.Sum)) }), problem.Unavailable)
 		w.code("view", s.View(ctx, acme, func(store.View) error { return nil }), problem.Unavailable)
-		_, _, err = s.Access(ctx, acme, "k")
+		_, err = s.Access(ctx, acme, "k")
 		w.code("access", err, problem.Unavailable)
 		_, err = s.Tenants(ctx, "", 1)
 		w.code("tenants", err, problem.Unavailable)

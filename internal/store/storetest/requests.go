@@ -32,7 +32,7 @@ func (w *world) kept(id string, want request.Stored) {
 
 func (w *world) same(v store.View, want request.Stored) {
 	w.Helper()
-	got, err := v.Request(want.Key)
+	got, err := store.Request(v, want.Key)
 	if err != nil {
 		w.Fatalf("request %q: %v", want.Key, err)
 	}
@@ -78,7 +78,7 @@ var requestCases = []Case{
 		})
 		w.code("the failed transaction", err, problem.Conflict)
 		w.view(acme, func(v store.View) {
-			_, err := v.Request("k")
+			_, err := store.Request(v, "k")
 			w.code("the answer", err, problem.NotFound)
 		})
 	}},
@@ -98,7 +98,7 @@ var requestCases = []Case{
 		}
 		w.view(acme, func(v store.View) {
 			for i := range keys {
-				r, err := v.Request(fmt.Sprint("k", i))
+				r, err := store.Request(v, fmt.Sprint("k", i))
 				if err != nil && !problem.Is(err, problem.NotFound) {
 					w.Errorf("request k%d: %v", i, err)
 				}
@@ -113,7 +113,7 @@ var requestCases = []Case{
 		w.create("bolt")
 		w.update(acme, func(tx store.Tx) error { return keep(tx, answered("k", tx.Now(), "x")) })
 		w.view("bolt", func(v store.View) {
-			_, err := v.Request("k")
+			_, err := store.Request(v, "k")
 			w.code("another tenant's key", err, problem.NotFound)
 		})
 	}},

@@ -58,7 +58,8 @@ func cloneRow(r *ledger.Row) ledger.Row {
 		for _, s := range []*string{&c.Type, &c.Source, &c.Actor, &c.EntityType, &c.EntityID, &c.Payload} {
 			*s = strings.Clone(*s)
 		}
-		c.State = bytes.Clone(r.Change.State)
+		c.State.Kind, c.State.ID = strings.Clone(c.State.Kind), strings.Clone(c.State.ID)
+		c.State.Data = bytes.Clone(c.State.Data)
 		out.Change = &c
 	}
 	return out

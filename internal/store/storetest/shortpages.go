@@ -4,13 +4,11 @@ import (
 	"context"
 
 	"github.com/tallystick/tallystick/internal/core/calendar"
-	"github.com/tallystick/tallystick/internal/core/quota"
-	"github.com/tallystick/tallystick/internal/core/tenant"
-	"github.com/tallystick/tallystick/internal/core/usage"
+	"github.com/tallystick/tallystick/internal/core/entity"
 	"github.com/tallystick/tallystick/internal/store"
 )
 
-// ShortPages is a store that never lists more than so many tenants, periods or assignments at once, however many it is asked for. What
+// ShortPages is a store that never lists more than so many tenants, months or entities at once, however many it is asked for. What
 // goes through all of them must then ask again, with a handful in place of thousands.
 func ShortPages(s store.Store, most int) store.Store { return shortPages{s, most} }
 
@@ -19,7 +17,7 @@ type shortPages struct {
 	most int
 }
 
-func (s shortPages) Tenants(ctx context.Context, after string, limit int) ([]tenant.Tenant, error) {
+func (s shortPages) Tenants(ctx context.Context, after string, limit int) ([]store.Listed, error) {
 	return s.Store.Tenants(ctx, after, min(limit, s.most))
 }
 
@@ -32,10 +30,16 @@ type shortView struct {
 	most int
 }
 
-func (v shortView) Periods(from calendar.Month, limit int) ([]usage.Period, error) {
-	return v.View.Periods(from, min(limit, v.most))
+func (v shortView) Months(from calendar.Month, limit int) ([]calendar.Month, error) {
+	return v.View.Months(from, min(limit, v.most))
 }
 
-func (v shortView) Assignments(after string, limit int) ([]quota.Assignment, error) {
-	return v.View.Assignments(after, min(limit, v.most))
+func (v shortView) Entities(kind string, p store.Page) ([]entity.Entity, error) {
+	p.Limit = min(p.Limit, v.most)
+	return v.View.Entities(kind, p)
+}
+
+func (v shortView) EntitiesBy(kind string, t entity.Term, p store.Page) ([]entity.Entity, error) {
+	p.Limit = min(p.Limit, v.most)
+	return v.View.EntitiesBy(kind, t, p)
 }

@@ -292,7 +292,7 @@ var sliceCases = []Case{
 				w.Errorf("a reader that had enough was called %d times: %v", calls, err)
 			}
 			// And the view still answers.
-			if _, err := v.Meter("calls"); err != nil {
+			if _, err := store.GetMeter(v, "calls"); err != nil {
 				w.Errorf("after a slice that was left: %v", err)
 			}
 		})

@@ -59,7 +59,7 @@ type TB interface {
 
 // Maker makes stores for a test.
 type Maker struct {
-	// Open makes a fresh, empty store that reads the clock it is given. The suite closes it.
+	// Open makes a fresh, empty store that knows Kinds and reads the clock it is given. The suite closes it.
 	Open func(t *testing.T, now func() time.Time) store.Store
 	// Reopen closes the store and opens the same data again. It is nil for a store that forgets everything.
 	Reopen func(t *testing.T, s store.Store, now func() time.Time) store.Store
@@ -95,7 +95,7 @@ func (c Case) Try(t TB, b Bench) store.Store {
 // Cases lists the suite.
 func Cases() []Case {
 	return slices.Concat(identityCases, batchCases, concurrencyCases, orderCases, chainCases, numberCases, feedCases, lateCases, closeCases,
-		correctionCases, sliceCases, updateCases, wallCases, listingCases, textCases, refusalCases, quotaCases, auditCases, requestCases, horizonCases, faultCases, movedCases)
+		correctionCases, sliceCases, updateCases, wallCases, listingCases, textCases, refusalCases, quotaCases, auditCases, requestCases, entityCases, horizonCases, faultCases, movedCases)
 }
 
 // Run tells every story to a store of its own.

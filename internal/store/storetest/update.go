@@ -23,7 +23,7 @@ var updateCases = []Case{
 		w.says(acme, "accepted", Fact("a", "calls", "c", Ago(0), "1"))
 		before, changed := w.head(acme), errors.New("changed my mind")
 		err := w.s.Update(context.Background(), acme, func(tx store.Tx) error {
-			t, _ := tx.Tenant()
+			t, _ := store.Tenant(tx)
 			t.Closed = true
 			_, adjusted := Adjust(tx, "calls", "c", Month, "5", "")
 			if err := errors.Join(PutTenant(tx, t), PutMeter(tx, NewMeter("more", meter.Sum)), PutKey(tx, tenant.APIKey{ID: "acme.k"}), ClosePeriod(tx, Month), adjusted); err != nil {
@@ -39,13 +39,13 @@ var updateCases = []Case{
 				w.Errorf("the head went from %v to %v", before, after)
 			}
 			w.view(acme, func(v store.View) {
-				_, noMeter := v.Meter("more")
-				_, noKey := v.APIKey("acme.k")
-				_, noAdjustment := v.Adjustment(usage.ManualID(before.Seq + 5))
+				_, noMeter := store.GetMeter(v, "more")
+				_, noKey := store.Get(v, &tenant.KeyKind, "acme.k")
+				_, noAdjustment := store.Adjustment(v, usage.ManualID(before.Seq+5))
 				for _, err := range []error{noMeter, noKey, noAdjustment} {
 					w.code("what was discarded", err, problem.NotFound)
 				}
-				if p, err := v.Period(Month); err != nil || p.Closed {
+				if p, err := store.Period(v, Month); err != nil || p.Closed {
 					w.Errorf("the period is %+v, %v", p, err)
 				}
 			})
@@ -65,18 +65,18 @@ var updateCases = []Case{
 			if err := errors.Join(PutMeter(tx, NewMeter("more", meter.Max)), PutKey(tx, tenant.APIKey{ID: "acme.k", Scopes: tenant.Read})); err != nil {
 				return err
 			}
-			m, err := tx.Meter("more")
+			m, err := store.GetMeter(tx, "more")
 			if err != nil || m.Aggregation != meter.Max || m.Used || m.Number != 2 {
 				w.Errorf("the meter reads %+v, %v", m, err)
 			}
-			if k, err := tx.APIKey("acme.k"); err != nil || k.Scopes != tenant.Read {
+			if k, err := store.Get(tx, &tenant.KeyKind, "acme.k"); err != nil || k.Scopes != tenant.Read {
 				w.Errorf("the key reads %+v, %v", k, err)
 			}
 			id, err := Adjust(tx, "more", "c", Month, "5", "")
 			if err != nil {
 				return err
 			}
-			if a, err := tx.Adjustment(id); err != nil || a.Amount != Amount("5") || id != usage.ManualID(before+3) {
+			if a, err := store.Adjustment(tx, id); err != nil || a.Amount != Amount("5") || id != usage.ManualID(before+3) {
 				w.Errorf("adjustment %s reads %+v, %v", id, a, err)
 			}
 			if c, err := tx.Counter(usage.CounterID{Meter: m.Number, Customer: "c", Month: Month}); err != nil || c.Total(meter.Max) != Amount("5") {
@@ -85,7 +85,7 @@ var updateCases = []Case{
 			if err := ClosePeriod(tx, Month); err != nil {
 				return err
 			}
-			if p, err := tx.Period(Month); err != nil || !p.Closed || p.Seq != before+4 {
+			if p, err := store.Period(tx, Month); err != nil || !p.Closed || p.Seq != before+4 {
 				w.Errorf("the period reads %+v, %v", p, err)
 			}
 			if got := len(allMeters(w, tx)); got != 2 {
@@ -109,7 +109,7 @@ var updateCases = []Case{
 	}},
 	{"a tenant comes into being with the change that creates it", func(w *world) {
 		err := w.s.Update(context.Background(), acme, func(tx store.Tx) error {
-			if _, err := tx.Tenant(); !problem.Is(err, problem.NotFound) {
+			if _, err := store.Tenant(tx); !problem.Is(err, problem.NotFound) {
 				w.Errorf("the tenant before it exists: %v, want not_found", err)
 			}
 			return PutMeter(tx, NewMeter("calls", meter.Sum))
@@ -129,7 +129,7 @@ var updateCases = []Case{
 			w.Errorf("the tenant has %d rows, want its own and its meter's", got)
 		}
 		w.view(acme, func(v store.View) {
-			got, err := v.Tenant()
+			got, err := store.Tenant(v)
 			same(w, fmt.Sprintf("the tenant (%v)", err), got, Tenant(acme, Ago(0)))
 		})
 	}},
@@ -148,9 +148,9 @@ var updateCases = []Case{
 		w.create(acme)
 		k := tenant.APIKey{ID: "acme.k1", Name: "one", Scopes: tenant.Ingest | tenant.Read, Hash: tenant.HashToken("secret"), CreatedAt: Ago(0), ExpiresAt: Ago(-time.Hour),
 			RateLimit: tenant.RateLimit{RequestsPerSecond: 1, EventsPerSecond: 2, BytesPerSecond: 3}}
-		_, _, err := w.s.Access(context.Background(), acme, k.ID)
+		_, err := w.s.Access(context.Background(), acme, k.ID)
 		w.code("access by a key that does not exist", err, problem.NotFound)
-		_, _, err = w.s.Access(context.Background(), "nobody", k.ID)
+		_, err = w.s.Access(context.Background(), "nobody", k.ID)
 		w.code("access to a tenant that does not exist", err, problem.NotFound)
 		for _, revoked := range []bool{false, true} {
 			if revoked {
@@ -158,15 +158,15 @@ var updateCases = []Case{
 			}
 			w.update(acme, func(tx store.Tx) error { return PutKey(tx, k) })
 			for range 2 {
-				t, got, err := w.s.Access(context.Background(), acme, k.ID)
-				same(w, fmt.Sprintf("the key (%v)", err), got, k)
-				same(w, "its tenant", t, Tenant(acme, Ago(0)))
+				got, err := w.s.Access(context.Background(), acme, k.ID)
+				same(w, fmt.Sprintf("the key (%v)", err), got.Key, k)
+				same(w, "its tenant", got.Tenant, Tenant(acme, Ago(0)))
 				w.again()
 			}
 		}
 		w.closeTenant(acme)
-		if t, _, err := w.s.Access(context.Background(), acme, k.ID); err != nil || !t.Closed {
-			w.Errorf("the closed tenant reads %+v, %v", t, err)
+		if a, err := w.s.Access(context.Background(), acme, k.ID); err != nil || !a.Tenant.Closed {
+			w.Errorf("the closed tenant reads %+v, %v", a.Tenant, err)
 		}
 	}},
 	{"a meter that was changed judges from then on", func(w *world) {

@@ -39,12 +39,12 @@ var wallCases = []Case{
 		for range 2 {
 			w.noEvent("two", "a")
 			w.noEvent("two", k.ID())
-			_, _, err := w.s.Access(context.Background(), "two", "one.k")
+			_, err := w.s.Access(context.Background(), "two", "one.k")
 			w.code("access to two by a key of one", err, problem.NotFound)
 			w.view("two", func(v store.View) {
-				_, noMeter := v.Meter("mine")
-				_, noKey := v.APIKey("one.k")
-				_, noAdjustment := v.Adjustment(adjustment)
+				_, noMeter := store.GetMeter(v, "mine")
+				_, noKey := store.Get(v, &tenant.KeyKind, "one.k")
+				_, noAdjustment := store.Adjustment(v, adjustment)
 				for i, err := range []error{noMeter, noKey, noAdjustment} {
 					w.code(fmt.Sprint("foreign thing ", i), err, problem.NotFound)
 				}
@@ -55,10 +55,10 @@ var wallCases = []Case{
 					w.Errorf("counter %v is listed in a tenant without any", p)
 					return true
 				})
-				if p, err := v.Periods(0, many); err != nil || len(p) != 0 {
+				if p, err := store.Periods(v, 0, many); err != nil || len(p) != 0 {
 					w.Errorf("the periods are %v, %v, want none", p, err)
 				}
-				if keys, err := v.APIKeys("", many); err != nil || len(keys) != 0 {
+				if keys, err := store.List(v, &tenant.KeyKind, store.Page{Limit: many}); err != nil || len(keys) != 0 {
 					w.Errorf("the keys are %v, %v, want none", keys, err)
 				}
 			})

@@ -116,7 +116,7 @@ func (w *world) adjust(id, slug, customer, quantity, reverts string) (adjustment
 func (w *world) closeTenant(id string) {
 	w.Helper()
 	w.update(id, func(tx store.Tx) error {
-		t, err := tx.Tenant()
+		t, err := store.Tenant(tx)
 		if err != nil {
 			return err
 		}
@@ -135,7 +135,7 @@ func (w *world) meter(id, slug string) (m store.Meter) {
 	w.Helper()
 	w.view(id, func(v store.View) {
 		var err error
-		if m, err = v.Meter(slug); err != nil {
+		if m, err = store.GetMeter(v, slug); err != nil {
 			w.Fatalf("meter %s of %s: %v", slug, id, err)
 		}
 	})
