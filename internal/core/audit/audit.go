@@ -25,12 +25,6 @@ const ActorSystem = "system"
 // show them.
 const EntityRequest = "request"
 
-// Entities whose earlier states are found by what is told of them: a meter under its slug, an adjustment under its id.
-const (
-	EntityMeter      = "meter"
-	EntityAdjustment = "adjustment"
-)
-
 // Of names a change of an entity.
 func Of(entity, action, id string) Event {
 	return Event{Type: entity + "." + action, EntityType: entity, EntityID: id}

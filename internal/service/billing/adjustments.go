@@ -10,7 +10,9 @@ import (
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/problem"
+	"github.com/tallystick/tallystick/internal/core/tenant"
 	"github.com/tallystick/tallystick/internal/core/usage"
+	"github.com/tallystick/tallystick/internal/service/ledgers"
 	"github.com/tallystick/tallystick/internal/store"
 )
 
@@ -24,7 +26,7 @@ type AdjustmentFilter struct {
 // adjustments stay together, so a page may be longer than the limit by the rest of a row; it may be short or empty while nextSeq,
 // where to go on, is not yet zero. Errors: NotFound (tenant, or the filter's meter).
 func (s *Service) Adjustments(ctx context.Context, tenantID string, f AdjustmentFilter, afterSeq uint64, limit int) (items []usage.Adjustment, nextSeq uint64, err error) {
-	err = s.view(ctx, tenantID, func(v store.View) error {
+	err = s.ledgers.View(ctx, tenantID, func(v store.View) error {
 		l := adjustmentList{customer: f.Customer, month: f.Month, limit: limit}
 		if f.Meter != "" {
 			m, err := store.GetMeter(v, f.Meter)
@@ -90,17 +92,12 @@ func (l *adjustmentList) read(v store.View, after uint64) error {
 // take adds a row's adjustments. Rows are valid during the call only.
 func (l *adjustmentList) take(r *ledger.Row) error {
 	if r.Change != nil {
-		if r.Change.EntityType != audit.EntityAdjustment {
-			return nil
-		}
-		state, err := ledger.DecodeState(r)
-		if err != nil {
-			return err
-		}
-		if a := state.Adjustment; a != nil && l.wants(a) {
+		e := r.Entity()
+		a, err := usage.AdjustmentKind.ReadIf(&e)
+		if err == nil && a != nil && l.wants(a) {
 			l.items = append(l.items, *a)
 		}
-		return nil
+		return err
 	}
 	for i := range r.Event.Outcomes {
 		a, late := usage.LateAdjustment(r.Event, &r.Event.Outcomes[i], r.Seq, r.At)
@@ -135,7 +132,7 @@ func tellReverted(v store.View, items []usage.Adjustment) error {
 // Adjustment returns one adjustment. Errors: NotFound.
 func (s *Service) Adjustment(ctx context.Context, tenantID, id string) (usage.Adjustment, error) {
 	var a usage.Adjustment
-	err := s.view(ctx, tenantID, func(v store.View) (err error) {
+	err := s.ledgers.View(ctx, tenantID, func(v store.View) (err error) {
 		a, err = adjustment(v, id)
 		return err
 	})
@@ -167,7 +164,7 @@ func (s *Service) Adjust(ctx context.Context, actor, tenantID string, meterSlug,
 		return usage.Adjustment{}, p
 	}
 	var made usage.Adjustment
-	err := s.update(ctx, tenantID, func(tx store.Tx) error {
+	err := s.ledgers.Update(ctx, tenantID, func(tx store.Tx, _ tenant.Tenant) error {
 		of, err := store.GetMeter(tx, meterSlug)
 		if problem.Is(err, problem.NotFound) {
 			return &problem.Error{Code: problem.UnknownMeter, Detail: "no such meter: create it with POST /v1/meters",
@@ -190,7 +187,7 @@ func (s *Service) Adjust(ctx context.Context, actor, tenantID string, meterSlug,
 // reverted, is a revert itself, or was made by a late row).
 func (s *Service) Revert(ctx context.Context, actor, tenantID, id string) (usage.Adjustment, error) {
 	var made usage.Adjustment
-	err := s.update(ctx, tenantID, func(tx store.Tx) error {
+	err := s.ledgers.Update(ctx, tenantID, func(tx store.Tx, _ tenant.Tenant) error {
 		target, err := adjustment(tx, id)
 		if err != nil {
 			return err
@@ -261,14 +258,14 @@ func adjust(tx store.Tx, action, slug string, a usage.Adjustment) (usage.Adjustm
 		return usage.Adjustment{}, problem.New(problem.Overflow, "the counter of meter %s for this customer in %s cannot hold more than 10^26", slug, a.Month)
 	}
 	expected := tx.Head().Seq + 1
-	id := usage.ManualID(expected)
-	payload := adjustmentPayload{id, slug, a.Customer, a.Month.String(), a.Amount.String(), a.Reason, a.Reverts, a.Replay}
-	seq, err := appendTold(tx, a.Actor, audit.Of(audit.EntityAdjustment, action, id), payload, usage.AdjustmentKind.State(&a))
+	a.ID = usage.ManualID(expected)
+	payload := adjustmentPayload{a.ID, slug, a.Customer, a.Month.String(), a.Amount.String(), a.Reason, a.Reverts, a.Replay}
+	seq, err := ledgers.Append(tx, a.Actor, audit.Of(usage.AdjustmentKind.Name, action, a.ID), payload, usage.AdjustmentKind.State(&a))
 	if err != nil {
 		return usage.Adjustment{}, err
 	}
 	if seq != expected {
 		return usage.Adjustment{}, fmt.Errorf("append adjustment: expected row %d, got %d", expected, seq)
 	}
-	return store.Adjustment(tx, id)
+	return store.Adjustment(tx, a.ID)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/meter"
 	"github.com/tallystick/tallystick/internal/core/usage"
-	"github.com/tallystick/tallystick/internal/service/past"
+	"github.com/tallystick/tallystick/internal/service/asof"
 	"github.com/tallystick/tallystick/internal/store"
 )
 
@@ -27,14 +27,14 @@ type Counter struct {
 type CounterFilter struct {
 	Meter, Customer string
 	Month           *calendar.Month
-	AsOf            past.Point
+	AsOf            asof.Point
 }
 
 // Counters lists counters in the order (month, meter, customer), after the given place, leaving out those without rows and
 // adjustments. It looks at a bounded number of them: next is where to go on, also from a page with few or no items, and nil at
 // the end. Errors: NotFound (tenant, or the filter's meter), Invalid (the ledger has not got there).
 func (s *Service) Counters(ctx context.Context, tenantID string, f CounterFilter, after *store.CounterPlace, limit int) (items []Counter, next *store.CounterPlace, err error) {
-	err = s.view(ctx, tenantID, func(v store.View) (err error) {
+	err = s.ledgers.View(ctx, tenantID, func(v store.View) (err error) {
 		if !f.AsOf.IsPresent() {
 			items, next, err = s.countersThen(v, f, after, limit)
 			return err

@@ -5,14 +5,14 @@ import (
 
 	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/core/usage"
-	"github.com/tallystick/tallystick/internal/service/past"
+	"github.com/tallystick/tallystick/internal/service/asof"
 	"github.com/tallystick/tallystick/internal/store"
 )
 
 // countersThen lists counters as they were. Counters never go away, so that those of today name all that there were; each is folded
 // anew from its rows.
 func (s *Service) countersThen(v store.View, f CounterFilter, after *store.CounterPlace, limit int) (items []Counter, next *store.CounterPlace, err error) {
-	then, err := past.Open(v, f.AsOf)
+	then, err := asof.Open(v, f.AsOf)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -32,7 +32,7 @@ func (s *Service) countersThen(v store.View, f CounterFilter, after *store.Count
 }
 
 // asThen turns counters back, leaving out those that were not there.
-func asThen(then *past.Ledger, today []Counter) ([]Counter, error) {
+func asThen(then *asof.Ledger, today []Counter) ([]Counter, error) {
 	names := make(map[usage.CounterID]bool, len(today))
 	kept := today[:0]
 	for _, c := range today {

@@ -10,7 +10,9 @@ import (
 	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/meter"
 	"github.com/tallystick/tallystick/internal/core/problem"
+	"github.com/tallystick/tallystick/internal/core/tenant"
 	"github.com/tallystick/tallystick/internal/core/usage"
+	"github.com/tallystick/tallystick/internal/service/ledgers"
 	"github.com/tallystick/tallystick/internal/store"
 )
 
@@ -28,7 +30,7 @@ type Period struct {
 // month: this may run inside the transaction of a request, which holds up every commit. Errors: NotFound, Invalid (it has not
 // begun), PeriodNotOver (and not confirmed), TenantClosed.
 func (s *Service) ClosePeriod(ctx context.Context, actor, tenantID string, m calendar.Month, confirmed bool) (closed Period, err error) {
-	err = s.update(ctx, tenantID, func(tx store.Tx) error {
+	err = s.ledgers.Update(ctx, tenantID, func(tx store.Tx, _ tenant.Tenant) error {
 		p, err := store.Period(tx, m)
 		switch {
 		case err != nil:
@@ -67,7 +69,7 @@ func closeOnce(tx store.Tx, actor string, m calendar.Month) error {
 	payload := struct {
 		Period string `json:"period"`
 	}{m.String()}
-	_, err = appendTold(tx, actor, audit.Of(periodEntity, "closed", m.String()), payload, usage.PeriodKind.State(&usage.Period{Month: m, Actor: actor}))
+	_, err = ledgers.Append(tx, actor, audit.Of(periodEntity, "closed", m.String()), payload, usage.PeriodKind.State(&usage.Period{Month: m, Actor: actor}))
 	return err
 }
 

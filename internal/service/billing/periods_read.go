@@ -6,20 +6,20 @@ import (
 
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/usage"
-	"github.com/tallystick/tallystick/internal/service/past"
+	"github.com/tallystick/tallystick/internal/service/asof"
 	"github.com/tallystick/tallystick/internal/store"
 )
 
 // Period returns one month, with its seal when it is closed. A month that nothing happened in is open. Errors: NotFound (tenant).
 func (s *Service) Period(ctx context.Context, tenantID string, m calendar.Month) (Period, error) {
-	return s.PeriodThen(ctx, tenantID, m, past.Point{})
+	return s.PeriodThen(ctx, tenantID, m, asof.Point{})
 }
 
 // PeriodThen is Period as it was. The seal never changes, so that the one of today is the one of then. Errors also: Invalid (the
 // ledger has not got there).
-func (s *Service) PeriodThen(ctx context.Context, tenantID string, m calendar.Month, asOf past.Point) (Period, error) {
+func (s *Service) PeriodThen(ctx context.Context, tenantID string, m calendar.Month, asOf asof.Point) (Period, error) {
 	var out Period
-	err := s.view(ctx, tenantID, func(v store.View) error {
+	err := s.ledgers.View(ctx, tenantID, func(v store.View) error {
 		seq, err := asOf.Seq(v)
 		if err != nil {
 			return err
@@ -46,13 +46,13 @@ func (s *Service) PeriodThen(ctx context.Context, tenantID string, m calendar.Mo
 
 // Periods lists the months that have counters or were closed, from the given one on, without their seals. Errors: NotFound.
 func (s *Service) Periods(ctx context.Context, tenantID string, from calendar.Month, limit int) ([]Period, error) {
-	return s.PeriodsThen(ctx, tenantID, from, limit, past.Point{})
+	return s.PeriodsThen(ctx, tenantID, from, limit, asof.Point{})
 }
 
 // PeriodsThen is Periods as they were. Errors also: Invalid (the ledger has not got there).
-func (s *Service) PeriodsThen(ctx context.Context, tenantID string, from calendar.Month, limit int, asOf past.Point) ([]Period, error) {
+func (s *Service) PeriodsThen(ctx context.Context, tenantID string, from calendar.Month, limit int, asOf asof.Point) ([]Period, error) {
 	var list []usage.Period
-	err := s.view(ctx, tenantID, func(v store.View) (err error) {
+	err := s.ledgers.View(ctx, tenantID, func(v store.View) (err error) {
 		if asOf.IsPresent() {
 			list, err = store.Periods(v, from, limit)
 		} else {
@@ -71,8 +71,8 @@ func (s *Service) PeriodsThen(ctx context.Context, tenantID string, from calenda
 }
 
 // periodsThen turns months back. Those of today name all that there were.
-func periodsThen(v store.View, from calendar.Month, limit int, asOf past.Point) ([]usage.Period, error) {
-	then, err := past.Open(v, asOf)
+func periodsThen(v store.View, from calendar.Month, limit int, asOf asof.Point) ([]usage.Period, error) {
+	then, err := asof.Open(v, asOf)
 	if err != nil {
 		return nil, err
 	}

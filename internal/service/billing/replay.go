@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"github.com/tallystick/tallystick/internal/core/amount"
-	"github.com/tallystick/tallystick/internal/core/audit"
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/meter"
 	"github.com/tallystick/tallystick/internal/core/problem"
+	"github.com/tallystick/tallystick/internal/core/tenant"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/store"
 )
@@ -127,7 +127,7 @@ func (r *replaying) mayApply(v store.View) error {
 
 // plan lists the counters and settles the meters before anything is computed.
 func (r *replaying) plan(ctx context.Context) (places []store.CounterPlace, err error) {
-	err = r.s.view(ctx, r.q.Tenant, func(v store.View) error {
+	err = r.s.ledgers.View(ctx, r.q.Tenant, func(v store.View) error {
 		if err := r.mayApply(v); err != nil {
 			return err
 		}
@@ -198,7 +198,7 @@ func (r *replaying) id(p store.CounterPlace) usage.CounterID {
 
 func (r *replaying) compute(ctx context.Context, p store.CounterPlace) (d computed, err error) {
 	d.Meter, d.Customer = p.Meter, p.Customer
-	err = r.s.view(ctx, r.q.Tenant, func(v store.View) error {
+	err = r.s.ledgers.View(ctx, r.q.Tenant, func(v store.View) error {
 		if d.before, err = v.Counter(r.id(p)); err != nil {
 			return fmt.Errorf("read counter: %w", err)
 		}
@@ -272,13 +272,13 @@ func arrivals(v store.View, id usage.CounterID) ([]usage.Arrival, error) {
 // apply adds the difference unless the counter is no longer what it was computed from.
 func (r *replaying) apply(ctx context.Context, p store.CounterPlace, d *computed) (id string, err error) {
 	counter, own := r.id(p), r.meters[p.Meter].Aggregation
-	err = r.s.update(ctx, r.q.Tenant, func(tx store.Tx) error {
+	err = r.s.ledgers.Update(ctx, r.q.Tenant, func(tx store.Tx, _ tenant.Tenant) error {
 		now, err := tx.Counter(counter)
 		if err != nil {
 			return fmt.Errorf("read counter: %w", err)
 		}
 		// Whether anybody adjusted since is one look at the audit log; what they did is read again outside of the transaction.
-		adjusted, err := tx.AuditEvents(store.AuditQuery{EntityType: audit.EntityAdjustment, Limit: 1})
+		adjusted, err := tx.AuditEvents(store.AuditQuery{EntityType: usage.AdjustmentKind.Name, Limit: 1})
 		if err != nil {
 			return fmt.Errorf("look for adjustments: %w", err)
 		}

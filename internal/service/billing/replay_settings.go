@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/tallystick/tallystick/internal/core/amount"
-	"github.com/tallystick/tallystick/internal/core/audit"
 	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/meter"
 	"github.com/tallystick/tallystick/internal/core/usage"
@@ -161,19 +160,19 @@ func (r *replaying) note(v store.View) error {
 }
 
 func (r *replaying) noteRow(row *ledger.Row) error {
-	if row.Change == nil || row.Change.EntityType != audit.EntityAdjustment {
+	if row.Change == nil {
 		return nil
 	}
-	state, err := ledger.DecodeState(row)
-	if err != nil || state.Adjustment == nil || state.Adjustment.Replay == "" {
+	e := row.Entity()
+	a, err := usage.AdjustmentKind.ReadIf(&e)
+	if err != nil || a == nil || a.Replay == "" {
 		return err
 	}
-	a := state.Adjustment
 	id := usage.CounterID{Meter: a.Meter, Customer: a.Customer, Month: a.Month}
 	if r.earlier[id] == nil {
 		r.earlier[id] = &applied{}
 	}
-	return r.earlier[id].take(usage.ManualID(row.Seq), a)
+	return r.earlier[id].take(a.ID, a)
 }
 
 // before returns what earlier replays have done to a counter.

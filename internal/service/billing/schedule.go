@@ -19,9 +19,10 @@ const monthsAtOnce = 24
 // the grace besides. It returns how many it closed. A month is closed in a commit of its own, so a round that breaks off has done
 // its part, and two nodes at once close each month once.
 func (s *Service) CloseDue(ctx context.Context, grace time.Duration) (closed int, err error) {
-	err = store.EachTenant(ctx, s.store, func(t *tenant.Tenant) error {
-		if t.Closed || t.MovedTo != "" {
-			return nil
+	err = store.EachTenant(ctx, s.store, func(l *store.Listed) error {
+		t, err := l.Tenant()
+		if err != nil || t.Closed || t.MovedTo != "" {
+			return err
 		}
 		n, err := s.closeDueOf(ctx, t.ID, grace)
 		closed += n
@@ -39,7 +40,7 @@ func (s *Service) closeDueOf(ctx context.Context, tenantID string, grace time.Du
 		return 0, err
 	}
 	for _, m := range due {
-		err := s.update(ctx, tenantID, func(tx store.Tx) error { return closeOnce(tx, audit.ActorSystem, m) })
+		err := s.ledgers.Update(ctx, tenantID, func(tx store.Tx, _ tenant.Tenant) error { return closeOnce(tx, audit.ActorSystem, m) })
 		if err != nil {
 			return closed, err
 		}
@@ -51,7 +52,7 @@ func (s *Service) closeDueOf(ctx context.Context, tenantID string, grace time.Du
 // due lists open months whose time has come.
 func (s *Service) due(ctx context.Context, tenantID string, grace time.Duration) ([]calendar.Month, error) {
 	var due []calendar.Month
-	err := s.view(ctx, tenantID, func(v store.View) error {
+	err := s.ledgers.View(ctx, tenantID, func(v store.View) error {
 		meters, err := allMeters(v)
 		if err != nil {
 			return err

@@ -108,7 +108,8 @@ func (g *Gate) authenticate(ctx context.Context, token, named string) (Caller, t
 	if c.keyID == "" || g.hasRoot && c.tenantID == tenant.Operator {
 		return Caller{}, tenant.Tenant{}, errBadKey
 	}
-	of, key, err := g.store.Access(ctx, c.tenantID, c.keyID)
+	access, err := g.store.Access(ctx, c.tenantID, c.keyID)
+	key := access.Key
 	if err != nil && !problem.Is(err, problem.NotFound) {
 		return Caller{}, tenant.Tenant{}, err
 	}
@@ -122,7 +123,7 @@ func (g *Gate) authenticate(ctx context.Context, token, named string) (Caller, t
 	if named != "" && named != c.tenantID {
 		return Caller{}, tenant.Tenant{}, problem.New(problem.Forbidden, "this API key speaks for one tenant, and Tally-Tenant names another: leave the header out")
 	}
-	return Caller{Tenant: c.tenantID, KeyID: key.ID, Scopes: key.Scopes, Rate: rateOf(key.RateLimit)}, of, nil
+	return Caller{Tenant: c.tenantID, KeyID: key.ID, Scopes: key.Scopes, Rate: rateOf(key.RateLimit)}, access.Tenant, nil
 }
 
 func rateOf(r tenant.RateLimit) limit.Rate {

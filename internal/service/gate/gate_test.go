@@ -43,10 +43,10 @@ type watched struct {
 	fail            error
 }
 
-func (w *watched) Access(ctx context.Context, tenantID, keyID string) (tenant.Tenant, tenant.APIKey, error) {
+func (w *watched) Access(ctx context.Context, tenantID, keyID string) (store.Access, error) {
 	w.accesses++
 	if w.fail != nil {
-		return tenant.Tenant{}, tenant.APIKey{}, w.fail
+		return store.Access{}, w.fail
 	}
 	return w.Store.Access(ctx, tenantID, keyID)
 }

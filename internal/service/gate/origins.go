@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tallystick/tallystick/internal/core/tenant"
 	"github.com/tallystick/tallystick/internal/store"
 )
 
@@ -48,7 +47,11 @@ func (g *Gate) KnowsOrigin(ctx context.Context, origin string) (bool, error) {
 
 func (o *origins) renew(ctx context.Context, s store.Store, now func() time.Time) error {
 	began, all := now(), map[string]struct{}{}
-	err := store.EachTenant(ctx, s, func(t *tenant.Tenant) error {
+	err := store.EachTenant(ctx, s, func(l *store.Listed) error {
+		t, err := l.Tenant()
+		if err != nil {
+			return err
+		}
 		for _, origin := range t.AllowedOrigins {
 			all[origin] = struct{}{}
 		}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tallystick/tallystick/internal/core/entity"
 	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/core/tenant"
 	"github.com/tallystick/tallystick/internal/service/gate"
@@ -21,15 +22,15 @@ type listing struct {
 	fail    error
 }
 
-func (l *listing) Tenants(_ context.Context, after string, limit int) ([]tenant.Tenant, error) {
+func (l *listing) Tenants(_ context.Context, after string, limit int) ([]store.Listed, error) {
 	l.asked++
 	if l.meet != nil {
 		l.meet()
 	}
-	var page []tenant.Tenant
+	var page []store.Listed
 	for _, t := range l.tenants {
 		if t.ID > after && len(page) < limit {
-			page = append(page, t)
+			page = append(page, store.Listed{ID: t.ID, Entity: entity.Entity{State: tenant.Kind.State(&t)}})
 		}
 	}
 	return page, l.fail

@@ -393,6 +393,6 @@ func (r *run) appendMark(tx store.Tx, copied uint64) error {
 	}
 	e := audit.Of("tenant", "moved", t.ID)
 	e.Source, e.Actor, e.Payload = audit.SourceSystem, audit.ActorSystem, string(payload)
-	_, err = tx.Append(ledger.Change{Event: e, State: tenant.Kind.State(&t).Encode()})
+	_, err = tx.Append(ledger.Change{Event: e, State: tenant.Kind.State(&t)})
 	return err
 }

@@ -11,11 +11,11 @@ import (
 	"fmt"
 
 	"github.com/tallystick/tallystick/internal/core/audit"
-	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/core/quota"
 	"github.com/tallystick/tallystick/internal/core/tenant"
 	"github.com/tallystick/tallystick/internal/core/usage"
+	"github.com/tallystick/tallystick/internal/service/ledgers"
 	"github.com/tallystick/tallystick/internal/store"
 )
 
@@ -24,12 +24,12 @@ const maxLooked = 10_000
 
 // Service changes and reads plans. It is safe for concurrent use.
 type Service struct {
-	store store.Store
-	looks int // customers that one call may look at: maxLooked but in tests
+	ledgers ledgers.Ledgers
+	looks   int // customers that one call may look at: maxLooked but in tests
 }
 
 // New works on a store.
-func New(s store.Store) *Service { return &Service{store: s, looks: maxLooked} }
+func New(s store.Store) *Service { return &Service{ledgers: ledgers.New(s), looks: maxLooked} }
 
 // Put makes a plan, or replaces it whole; its times are the service's. A plan that stays as it is leaves no row. Errors: NotFound,
 // Invalid (also a meter that does not exist or does not add up), TenantClosed, Conflict (too many plans).
@@ -38,7 +38,7 @@ func (s *Service) Put(ctx context.Context, actor, tenantID string, p quota.Plan)
 		return quota.Plan{}, bad
 	}
 	out := quota.Plan{}
-	err := s.update(ctx, tenantID, func(tx store.Tx) error {
+	err := s.ledgers.Update(ctx, tenantID, func(tx store.Tx, _ tenant.Tenant) error {
 		if err := metersOf(tx, &p); err != nil {
 			return err
 		}
@@ -56,11 +56,12 @@ func (s *Service) Put(ctx context.Context, actor, tenantID string, p quota.Plan)
 		}
 		out = p.Clone()
 		out.CreatedAt, out.UpdatedAt = before.CreatedAt, before.UpdatedAt
-		if bytes.Equal(quota.PlanKind.State(&before).Encode(), quota.PlanKind.State(&out).Encode()) {
+		if bytes.Equal(quota.PlanKind.Encode(&before), quota.PlanKind.Encode(&out)) {
 			return nil
 		}
 		out.UpdatedAt = tx.Now()
-		return appendTold(tx, actor, audit.Of("plan", action, p.Name), payloadOf(&out), quota.PlanKind.State(&out))
+		_, err = ledgers.Append(tx, actor, audit.Of("plan", action, p.Name), payloadOf(&out), quota.PlanKind.State(&out))
+		return err
 	})
 	if err != nil {
 		return quota.Plan{}, err
@@ -99,7 +100,7 @@ func room(tx store.Tx) error {
 
 // Plan returns one plan. Errors: NotFound.
 func (s *Service) Plan(ctx context.Context, tenantID, name string) (p quota.Plan, err error) {
-	err = s.view(ctx, tenantID, func(v store.View) (err error) {
+	err = s.ledgers.View(ctx, tenantID, func(v store.View) (err error) {
 		p, err = store.Get(v, &quota.PlanKind, name)
 		return err
 	})
@@ -108,7 +109,7 @@ func (s *Service) Plan(ctx context.Context, tenantID, name string) (p quota.Plan
 
 // Plans lists plans by name, after the given one. Errors: NotFound.
 func (s *Service) Plans(ctx context.Context, tenantID, after string, limit int) (list []quota.Plan, err error) {
-	err = s.view(ctx, tenantID, func(v store.View) (err error) {
+	err = s.ledgers.View(ctx, tenantID, func(v store.View) (err error) {
 		list, err = store.List(v, &quota.PlanKind, store.Page{After: after, Limit: limit})
 		return err
 	})
@@ -123,7 +124,7 @@ func (s *Service) Assign(ctx context.Context, actor, tenantID string, a quota.As
 			return bad
 		}
 	}
-	return s.update(ctx, tenantID, func(tx store.Tx) error {
+	return s.ledgers.Update(ctx, tenantID, func(tx store.Tx, _ tenant.Tenant) error {
 		if a.Plan != "" {
 			if _, err := store.Get(tx, &quota.PlanKind, a.Plan); problem.Is(err, problem.NotFound) {
 				return problem.At("plan", "there is no plan %q", a.Plan)
@@ -135,11 +136,13 @@ func (s *Service) Assign(ctx context.Context, actor, tenantID string, a quota.As
 		if err != nil || before == a {
 			return err
 		}
-		told := audit.Of("tenant", "plan_assigned", tenantID)
+		e := audit.Of("tenant", "plan_assigned", tenantID)
 		if a.Customer != "" {
-			told = audit.Of("customer", "plan_assigned", a.Customer)
+			e = audit.Of("customer", "plan_assigned", a.Customer)
 		}
-		return appendTold(tx, actor, told, assignmentPayload{optional(a.Plan), optional(before.Plan)}, quota.AssignmentKind.State(&a))
+		payload := assignmentPayload{optional(a.Plan), optional(before.Plan)}
+		_, err = ledgers.Append(tx, actor, e, payload, quota.AssignmentKind.State(&a))
+		return err
 	})
 }
 
@@ -150,7 +153,7 @@ func (s *Service) Assignment(ctx context.Context, tenantID, customer string) (a 
 			return a, bad
 		}
 	}
-	err = s.view(ctx, tenantID, func(v store.View) (err error) {
+	err = s.ledgers.View(ctx, tenantID, func(v store.View) (err error) {
 		a, err = store.Assignment(v, customer)
 		return err
 	})
@@ -194,48 +197,4 @@ func optional(s string) *string {
 		return nil
 	}
 	return &s
-}
-
-// reachable refuses ids that no tenant of a caller can have, the operator's own among them, before a store sees them.
-func reachable(tenantID string) *problem.Error {
-	if tenant.CheckID("id", tenantID, tenant.MaxID) != nil {
-		return problem.New(problem.NotFound, "no such tenant")
-	}
-	return nil
-}
-
-func (s *Service) view(ctx context.Context, tenantID string, fn func(v store.View) error) error {
-	if p := reachable(tenantID); p != nil {
-		return p
-	}
-	return s.store.View(ctx, tenantID, fn)
-}
-
-// update runs fn on a tenant that takes writes.
-func (s *Service) update(ctx context.Context, tenantID string, fn func(tx store.Tx) error) error {
-	if p := reachable(tenantID); p != nil {
-		return p
-	}
-	return s.store.Update(ctx, tenantID, func(tx store.Tx) error {
-		t, err := store.Tenant(tx)
-		if err != nil {
-			return err
-		}
-		if t.Closed {
-			return problem.New(problem.TenantClosed, "tenant %s is closed: it stays readable and takes no changes", t.ID)
-		}
-		return fn(tx)
-	})
-}
-
-func appendTold(tx store.Tx, actor string, told audit.Event, payload any, state ledger.State) error {
-	readable, err := json.Marshal(payload)
-	if err != nil {
-		return fmt.Errorf("write payload of %s: %w", told.Type, err)
-	}
-	told.Source, told.Actor, told.Payload = audit.SourceAPI, actor, string(readable)
-	if _, err := tx.Append(ledger.Change{Event: told, State: state.Encode()}); err != nil {
-		return fmt.Errorf("append %s: %w", told.Type, err)
-	}
-	return nil
 }

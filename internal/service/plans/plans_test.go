@@ -10,6 +10,7 @@ import (
 	"github.com/tallystick/tallystick/internal/core/meter"
 	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/core/quota"
+	"github.com/tallystick/tallystick/internal/service/ledgers"
 	"github.com/tallystick/tallystick/internal/store"
 	"github.com/tallystick/tallystick/internal/store/naive"
 	"github.com/tallystick/tallystick/internal/store/storetest"
@@ -139,7 +140,7 @@ func TestQuotasAreListedWhateverOneCallMayLookAt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.store = storetest.ShortPages(s.store, 3) // a store may list fewer than it is asked for
+	s.ledgers = ledgers.New(storetest.ShortPages(st, 3)) // a store may list fewer than it is asked for
 	for s.looks = 1; s.looks < 40; s.looks += 4 {
 		var got []string
 		for after := (*Place)(nil); ; {

@@ -45,7 +45,7 @@ func (s *Service) Quotas(ctx context.Context, tenantID string, f Filter, after *
 			return nil, nil, bad
 		}
 	}
-	err = s.view(ctx, tenantID, func(v store.View) error {
+	err = s.ledgers.View(ctx, tenantID, func(v store.View) error {
 		l := &listing{v: v, filter: f, after: after, limit: max(limit, 1), looks: s.looks, plans: map[string]*quota.Rules{}, meters: map[string]*store.Meter{}}
 		l.month = calendar.MonthOf(v.Now())
 		if f.Month != nil {

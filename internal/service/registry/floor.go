@@ -8,6 +8,7 @@ import (
 	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/core/tenant"
+	"github.com/tallystick/tallystick/internal/service/ledgers"
 	"github.com/tallystick/tallystick/internal/store"
 )
 
@@ -40,6 +41,8 @@ func appendFloor(tx store.Tx, floor calendar.Micros) error {
 	if floor == 0 {
 		return nil
 	}
-	told := audit.Of("horizon", "moved", floor.String())
-	return bySystem.append(tx, told, map[string]string{"horizon": floor.String()}, ledger.FloorKind.State(&ledger.Floor{At: floor}))
+	e := audit.Of("horizon", "moved", floor.String())
+	payload := map[string]string{"horizon": floor.String()}
+	_, err := ledgers.Append(tx, audit.ActorSystem, e, payload, ledger.FloorKind.State(&ledger.Floor{At: floor}))
+	return err
 }

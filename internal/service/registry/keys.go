@@ -5,9 +5,9 @@ import (
 	"fmt"
 
 	"github.com/tallystick/tallystick/internal/core/audit"
-	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/core/tenant"
+	"github.com/tallystick/tallystick/internal/service/ledgers"
 	"github.com/tallystick/tallystick/internal/store"
 )
 
@@ -16,7 +16,7 @@ const keyEntity = "api_key"
 // CreateKey makes a key and returns its token, which cannot be had again. Of k, the name, scopes, expiry and rate limit
 // count. Errors: NotFound, Invalid, TenantClosed, Conflict (too many keys).
 func (s *Service) CreateKey(ctx context.Context, actor, tenantID string, k tenant.APIKey) (tenant.APIKey, string, error) {
-	if p := reachable(tenantID); p != nil {
+	if p := ledgers.Reachable(tenantID); p != nil {
 		return tenant.APIKey{}, "", p
 	}
 	if _, p := tenant.ParseScopes(k.Scopes.Names()); p != nil {
@@ -26,7 +26,7 @@ func (s *Service) CreateKey(ctx context.Context, actor, tenantID string, k tenan
 	if err != nil {
 		return tenant.APIKey{}, "", err
 	}
-	err = s.update(ctx, tenantID, func(tx store.Tx, _ tenant.Tenant) error {
+	err = s.ledgers.Update(ctx, tenantID, func(tx store.Tx, _ tenant.Tenant) error {
 		key.CreatedAt = tx.Now()
 		if p := key.Check(tx.Now()); p != nil {
 			return p
@@ -34,7 +34,7 @@ func (s *Service) CreateKey(ctx context.Context, actor, tenantID string, k tenan
 		if err := roomForKey(tx, key.ID); err != nil {
 			return err
 		}
-		return caller(actor).appendKey(tx, "created", &key)
+		return appendKey(tx, actor, "created", &key)
 	})
 	if err != nil {
 		return tenant.APIKey{}, "", err
@@ -91,7 +91,7 @@ func roomForKey(tx store.Tx, id string) error {
 // Key returns one key, revoked ones too. Errors: NotFound.
 func (s *Service) Key(ctx context.Context, tenantID, id string) (tenant.APIKey, error) {
 	var k tenant.APIKey
-	err := s.view(ctx, tenantID, func(v store.View) (err error) {
+	err := s.ledgers.View(ctx, tenantID, func(v store.View) (err error) {
 		k, err = store.Get(v, &tenant.KeyKind, id)
 		return err
 	})
@@ -104,7 +104,7 @@ func (s *Service) Key(ctx context.Context, tenantID, id string) (tenant.APIKey, 
 // Keys lists keys by id, after the given one, revoked ones too. Errors: NotFound.
 func (s *Service) Keys(ctx context.Context, tenantID, after string, limit int) ([]tenant.APIKey, error) {
 	var list []tenant.APIKey
-	err := s.view(ctx, tenantID, func(v store.View) (err error) {
+	err := s.ledgers.View(ctx, tenantID, func(v store.View) (err error) {
 		list, err = store.List(v, &tenant.KeyKind, store.Page{After: after, Limit: limit})
 		return err
 	})
@@ -121,7 +121,7 @@ func (s *Service) Keys(ctx context.Context, tenantID, after string, limit int) (
 // RevokeKey ends a key, in force as soon as Access of the store shows it, also a closed tenant's, whose ledger a leaked
 // key could still read. Revoking it again changes nothing. Errors: NotFound.
 func (s *Service) RevokeKey(ctx context.Context, actor, tenantID, id string) error {
-	if p := reachable(tenantID); p != nil {
+	if p := ledgers.Reachable(tenantID); p != nil {
 		return p
 	}
 	return s.store.Update(ctx, tenantID, func(tx store.Tx) error {
@@ -130,7 +130,7 @@ func (s *Service) RevokeKey(ctx context.Context, actor, tenantID, id string) err
 			return err
 		}
 		k.RevokedAt = tx.Now()
-		return caller(actor).appendKey(tx, "revoked", &k)
+		return appendKey(tx, actor, "revoked", &k)
 	})
 }
 
@@ -150,13 +150,14 @@ type rateLimitPayload struct {
 	BytesPerSecond    int64 `json:"bytes_per_second,omitempty"`
 }
 
-func (a author) appendKey(tx store.Tx, action string, k *tenant.APIKey) error {
+func appendKey(tx store.Tx, actor string, action string, k *tenant.APIKey) error {
 	payload := keyPayload{ID: k.ID, Name: k.Name, Scopes: k.Scopes.Names(), ExpiresAt: moment(k.ExpiresAt), RevokedAt: moment(k.RevokedAt)}
 	if k.RateLimit != (tenant.RateLimit{}) {
 		limit := rateLimitPayload(k.RateLimit)
 		payload.RateLimit = &limit
 	}
-	return a.append(tx, audit.Of(keyEntity, action, k.ID), payload, tenant.KeyKind.State(k))
+	_, err := ledgers.Append(tx, actor, audit.Of(keyEntity, action, k.ID), payload, tenant.KeyKind.State(k))
+	return err
 }
 
 func withoutHash(k tenant.APIKey) tenant.APIKey {

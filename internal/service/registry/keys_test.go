@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/tallystick/tallystick/internal/core/calendar"
-	"github.com/tallystick/tallystick/internal/core/ledger"
+	"github.com/tallystick/tallystick/internal/core/entity"
 	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/core/tenant"
 	"github.com/tallystick/tallystick/internal/service/registry"
@@ -32,7 +32,8 @@ func TestAKeyIsMadeListedAndRevoked(t *testing.T) {
 	if !strings.HasPrefix(key.ID, "acme.") {
 		t.Errorf("id %q does not name its tenant", key.ID)
 	}
-	_, stored, err := w.store.Access(t.Context(), "acme", key.ID)
+	access, err := w.store.Access(t.Context(), "acme", key.ID)
+	stored := access.Key
 	if err != nil || !stored.Admits(token, calendar.FromTime(start)) {
 		t.Errorf("the token does not admit: %v", err)
 	}
@@ -110,7 +111,7 @@ func TestKeysThatCannotBeMadeOrFound(t *testing.T) {
 func TestKeysInForceAreBoundedAndRevokedOnesAreNotCounted(t *testing.T) {
 	w := newWorld(t)
 	w.tenant("acme")
-	var others []ledger.State
+	var others []entity.State
 	for i := 2; i < tenant.MaxKeys; i++ {
 		others = append(others, tenant.KeyKind.State(&tenant.APIKey{ID: fmt.Sprintf("acme.%d", i), Scopes: tenant.Read}))
 	}

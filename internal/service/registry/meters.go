@@ -7,10 +7,10 @@ import (
 	"time"
 
 	"github.com/tallystick/tallystick/internal/core/audit"
-	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/meter"
 	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/core/tenant"
+	"github.com/tallystick/tallystick/internal/service/ledgers"
 	"github.com/tallystick/tallystick/internal/store"
 )
 
@@ -20,7 +20,7 @@ func (s *Service) CreateMeter(ctx context.Context, actor, tenantID string, m met
 	if p := check(&m); p != nil {
 		return store.Meter{}, p
 	}
-	err := s.update(ctx, tenantID, func(tx store.Tx, _ tenant.Tenant) error {
+	err := s.ledgers.Update(ctx, tenantID, func(tx store.Tx, _ tenant.Tenant) error {
 		known, err := store.Meters(tx, store.Page{Limit: tenant.MaxMeters})
 		if err != nil {
 			return fmt.Errorf("list meters: %w", err)
@@ -35,7 +35,7 @@ func (s *Service) CreateMeter(ctx context.Context, actor, tenantID string, m met
 		if len(known) >= tenant.MaxMeters {
 			return problem.New(problem.Conflict, "the tenant has %d meters, the most there can be", tenant.MaxMeters)
 		}
-		return caller(actor).appendMeter(tx, "created", &m)
+		return appendMeter(tx, actor, "created", &m)
 	})
 	if err != nil {
 		return store.Meter{}, err
@@ -54,7 +54,7 @@ func check(m *meter.Meter) *problem.Error {
 // Meter returns one meter. Errors: NotFound.
 func (s *Service) Meter(ctx context.Context, tenantID, slug string) (store.Meter, error) {
 	var m store.Meter
-	err := s.view(ctx, tenantID, func(v store.View) (err error) {
+	err := s.ledgers.View(ctx, tenantID, func(v store.View) (err error) {
 		m, err = store.GetMeter(v, slug)
 		return err
 	})
@@ -67,7 +67,7 @@ func (s *Service) Meter(ctx context.Context, tenantID, slug string) (store.Meter
 // Meters lists meters by slug, after the given one. Errors: NotFound.
 func (s *Service) Meters(ctx context.Context, tenantID, after string, limit int) ([]store.Meter, error) {
 	var list []store.Meter
-	err := s.view(ctx, tenantID, func(v store.View) (err error) {
+	err := s.ledgers.View(ctx, tenantID, func(v store.View) (err error) {
 		list, err = store.Meters(v, store.Page{After: after, Limit: limit})
 		return err
 	})
@@ -81,7 +81,7 @@ func (s *Service) Meters(ctx context.Context, tenantID, after string, limit int)
 // Errors: what change returns, NotFound, Invalid, TenantClosed, Fixed (after the first event), Conflict (a plan limits it).
 func (s *Service) UpdateMeter(ctx context.Context, actor, tenantID, slug string, change func(*meter.Meter) *problem.Error) (store.Meter, error) {
 	var out store.Meter
-	err := s.update(ctx, tenantID, func(tx store.Tx, _ tenant.Tenant) error {
+	err := s.ledgers.Update(ctx, tenantID, func(tx store.Tx, _ tenant.Tenant) error {
 		before, err := store.GetMeter(tx, slug)
 		if err != nil {
 			return err
@@ -107,7 +107,7 @@ func (s *Service) UpdateMeter(ctx context.Context, actor, tenantID, slug string,
 		if same(meter.Kind.State(&before.Meter), meter.Kind.State(&out.Meter)) {
 			return nil
 		}
-		return caller(actor).appendMeter(tx, "updated", &out.Meter)
+		return appendMeter(tx, actor, "updated", &out.Meter)
 	})
 	if err != nil {
 		return store.Meter{}, err
@@ -132,14 +132,15 @@ type meterPayload struct {
 	Rounding       string   `json:"rounding,omitempty"`
 }
 
-func (a author) appendMeter(tx store.Tx, action string, m *meter.Meter) error {
+func appendMeter(tx store.Tx, actor string, action string, m *meter.Meter) error {
 	payload := meterPayload{
 		Slug: m.Slug, Name: m.Name, Aggregation: m.Aggregation.String(), EventType: m.EventType,
 		ValueProperty: m.ValueProperty, UniqueProperty: m.UniqueProperty,
 		Lateness: m.Lateness.String(), Late: m.Late.String(), KeyPolicy: m.KeyPolicy.String(), KeyFields: m.KeyFields,
 		KeyBucket: span(m.KeyBucket), Future: m.Future.String(), Rounding: m.Rounding.String(),
 	}
-	return a.append(tx, audit.Of(audit.EntityMeter, action, m.Slug), payload, meter.Kind.State(m))
+	_, err := ledgers.Append(tx, actor, audit.Of(meter.Kind.Name, action, m.Slug), payload, meter.Kind.State(m))
+	return err
 }
 
 // span is a duration for a person; zero is absent.

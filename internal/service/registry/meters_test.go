@@ -8,7 +8,7 @@ import (
 
 	"github.com/tallystick/tallystick/internal/core/amount"
 	"github.com/tallystick/tallystick/internal/core/calendar"
-	"github.com/tallystick/tallystick/internal/core/ledger"
+	"github.com/tallystick/tallystick/internal/core/entity"
 	"github.com/tallystick/tallystick/internal/core/meter"
 	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/core/tenant"
@@ -99,7 +99,7 @@ func TestMetersThatCannotBeCreated(t *testing.T) {
 func TestMetersAreBounded(t *testing.T) {
 	w := newWorld(t)
 	w.tenant("acme")
-	var others []ledger.State
+	var others []entity.State
 	for i := 1; i < tenant.MaxMeters; i++ {
 		m := sumMeter(fmt.Sprintf("m%d", i))
 		m.Number = uint32(i)

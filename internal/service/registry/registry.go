@@ -6,75 +6,23 @@
 package registry
 
 import (
-	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 
-	"github.com/tallystick/tallystick/internal/core/audit"
-	"github.com/tallystick/tallystick/internal/core/ledger"
-	"github.com/tallystick/tallystick/internal/core/problem"
-	"github.com/tallystick/tallystick/internal/core/tenant"
+	"github.com/tallystick/tallystick/internal/service/ledgers"
 	"github.com/tallystick/tallystick/internal/store"
 )
 
 // Service changes and reads the registry. It is safe for concurrent use if its source of randomness is.
 type Service struct {
-	store  store.Store
-	random io.Reader
+	store   store.Store
+	ledgers ledgers.Ledgers
+	random  io.Reader
 }
 
 // New works on a store; random is where salts, key ids and secrets come from: crypto/rand.Reader in production.
-func New(s store.Store, random io.Reader) *Service { return &Service{store: s, random: random} }
-
-// author is who a change is told of.
-type author struct{ source, actor string }
-
-func caller(actor string) author { return author{audit.SourceAPI, actor} }
-
-// append adds one change. The payload is for people; the state is the entity from then on.
-func (a author) append(tx store.Tx, told audit.Event, payload any, state ledger.State) error {
-	readable, err := json.Marshal(payload)
-	if err != nil {
-		return fmt.Errorf("write payload of %s: %w", told.Type, err)
-	}
-	told.Source, told.Actor, told.Payload = a.source, a.actor, string(readable)
-	if _, err := tx.Append(ledger.Change{Event: told, State: state.Encode()}); err != nil {
-		return fmt.Errorf("append %s: %w", told.Type, err)
-	}
-	return nil
-}
-
-// reachable refuses ids that no tenant of a caller can have, the operator's own among them, before a store sees them.
-func reachable(tenantID string) *problem.Error {
-	if tenant.CheckID("id", tenantID, tenant.MaxID) != nil {
-		return problem.New(problem.NotFound, "no such tenant")
-	}
-	return nil
-}
-
-func (s *Service) view(ctx context.Context, tenantID string, fn func(v store.View) error) error {
-	if p := reachable(tenantID); p != nil {
-		return p
-	}
-	return s.store.View(ctx, tenantID, fn)
-}
-
-// update runs fn on a tenant that takes writes.
-func (s *Service) update(ctx context.Context, tenantID string, fn func(tx store.Tx, t tenant.Tenant) error) error {
-	if p := reachable(tenantID); p != nil {
-		return p
-	}
-	return s.store.Update(ctx, tenantID, func(tx store.Tx) error {
-		t, err := store.Tenant(tx)
-		if err != nil {
-			return err
-		}
-		if t.Closed {
-			return problem.New(problem.TenantClosed, "tenant %s is closed: it stays readable and takes no changes", t.ID)
-		}
-		return fn(tx, t)
-	})
+func New(s store.Store, random io.Reader) *Service {
+	return &Service{store: s, ledgers: ledgers.New(s), random: random}
 }
 
 func (s *Service) draw(into []byte) error {

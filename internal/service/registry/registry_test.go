@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tallystick/tallystick/internal/core/calendar"
+	"github.com/tallystick/tallystick/internal/core/entity"
 	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/core/tenant"
@@ -56,11 +57,11 @@ func (r retrying) Update(ctx context.Context, id string, fn func(store.Tx) error
 }
 
 // fill appends states to acme's ledger in one commit: one by one, a thousand would take their time.
-func (w *world) fill(states ...ledger.State) {
+func (w *world) fill(states ...entity.State) {
 	w.Helper()
 	err := w.store.Update(w.Context(), "acme", func(tx store.Tx) error {
 		for _, s := range states {
-			if _, err := tx.Append(ledger.Change{State: s.Encode()}); err != nil {
+			if _, err := tx.Append(ledger.Change{State: s}); err != nil {
 				return err
 			}
 		}
@@ -161,7 +162,8 @@ func TestCreatingATenantMakesItAndItsAdminKeyInOneCommit(t *testing.T) {
 	if !ok || tenantID != "acme" {
 		t.Fatalf("token %q does not name the tenant", token)
 	}
-	_, key, err := w.store.Access(t.Context(), "acme", keyID)
+	access, err := w.store.Access(t.Context(), "acme", keyID)
+	key := access.Key
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -330,7 +332,8 @@ func TestTheOperatorsKeyIsMadeOnce(t *testing.T) {
 	if !ok {
 		t.Fatalf("token %q", token)
 	}
-	_, key, err := w.store.Access(t.Context(), tenant.Operator, keyID)
+	access, err := w.store.Access(t.Context(), tenant.Operator, keyID)
+	key := access.Key
 	if err != nil || !key.Admits(token, calendar.FromTime(start)) || key.Scopes != tenant.Admin {
 		t.Errorf("%+v, %v", key, err)
 	}
@@ -378,9 +381,9 @@ func TestAnOperatorsKeyThatWasNotMadeIsNotShown(t *testing.T) {
 // unreadable is a store on which a tenant is listed by its id alone, because a newer build wrote it.
 type unreadable struct{ store.Store }
 
-func (u unreadable) Tenants(ctx context.Context, after string, limit int) ([]tenant.Tenant, error) {
+func (u unreadable) Tenants(ctx context.Context, after string, limit int) ([]store.Listed, error) {
 	list, err := u.Store.Tenants(ctx, after, limit)
-	return append(list, tenant.Tenant{ID: "newer"}), err
+	return append(list, store.Listed{ID: "newer"}), err
 }
 
 func (u unreadable) View(ctx context.Context, id string, fn func(store.View) error) error {
@@ -488,7 +491,7 @@ func TestPayloadsCarryNoSecret(t *testing.T) {
 	w.rows("acme", func(r *ledger.Row) {
 		last = r.Change.Payload
 		for _, s := range secrets {
-			if strings.Contains(last, s) || bytes.Contains(r.Change.State, []byte(s)) {
+			if strings.Contains(last, s) || bytes.Contains(r.Change.State.Data, []byte(s)) {
 				t.Errorf("%s tells a secret", r.Change.Type)
 			}
 		}

@@ -8,9 +8,10 @@ import (
 
 	"github.com/tallystick/tallystick/internal/core/audit"
 	"github.com/tallystick/tallystick/internal/core/calendar"
-	"github.com/tallystick/tallystick/internal/core/ledger"
+	"github.com/tallystick/tallystick/internal/core/entity"
 	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/core/tenant"
+	"github.com/tallystick/tallystick/internal/service/ledgers"
 	"github.com/tallystick/tallystick/internal/store"
 )
 
@@ -28,7 +29,7 @@ func (s *Service) CreateTenant(ctx context.Context, actor string, t tenant.Tenan
 	if p := t.Check(); p != nil {
 		return tenant.Tenant{}, "", p
 	}
-	made, token, err := s.found(ctx, caller(actor), tenant.Tenant{ID: t.ID, Name: t.Name, AllowedOrigins: t.AllowedOrigins})
+	made, token, err := s.found(ctx, actor, tenant.Tenant{ID: t.ID, Name: t.Name, AllowedOrigins: t.AllowedOrigins})
 	if err != nil {
 		return tenant.Tenant{}, "", err
 	}
@@ -36,7 +37,7 @@ func (s *Service) CreateTenant(ctx context.Context, actor string, t tenant.Tenan
 }
 
 // found brings a tenant into being together with its first key: a tenant that nobody can speak for never exists.
-func (s *Service) found(ctx context.Context, by author, t tenant.Tenant) (tenant.Tenant, string, error) {
+func (s *Service) found(ctx context.Context, actor string, t tenant.Tenant) (tenant.Tenant, string, error) {
 	if err := s.draw(t.Salt[:]); err != nil {
 		return tenant.Tenant{}, "", err
 	}
@@ -57,19 +58,16 @@ func (s *Service) found(ctx context.Context, by author, t tenant.Tenant) (tenant
 			return err
 		}
 		t.CreatedAt, key.CreatedAt = tx.Now(), tx.Now()
-		if err := by.appendTenant(tx, "created", &t); err != nil {
+		if err := appendTenant(tx, actor, "created", &t); err != nil {
 			return err
 		}
 		if err := appendFloor(tx, floor); err != nil {
 			return err
 		}
-		return by.appendKey(tx, "created", &key)
+		return appendKey(tx, actor, "created", &key)
 	})
 	return t, token, err
 }
-
-// bySystem makes what nobody asked for.
-var bySystem = author{audit.SourceSystem, audit.ActorSystem}
 
 // OperatorKey makes the operator's key on the first start that needs one and returns its token. Later it returns created as
 // false and no token.
@@ -85,7 +83,7 @@ func (s *Service) OperatorKey(ctx context.Context) (token string, created bool, 
 			return err
 		}
 		created, key.CreatedAt = true, tx.Now()
-		return bySystem.appendKey(tx, "created", &key)
+		return appendKey(tx, audit.ActorSystem, "created", &key)
 	})
 	if err != nil || !created {
 		return "", false, err
@@ -108,7 +106,7 @@ func (s *Service) foundOperator(ctx context.Context, then func(tx store.Tx) erro
 		_, err := store.Tenant(tx)
 		if problem.Is(err, problem.NotFound) {
 			t.CreatedAt = tx.Now()
-			err = bySystem.appendTenant(tx, "created", &t)
+			err = appendTenant(tx, audit.ActorSystem, "created", &t)
 		}
 		if err != nil {
 			return err
@@ -134,8 +132,12 @@ func (s *Service) KeptHere(ctx context.Context) error {
 	if err != nil || len(first) == 0 {
 		return err
 	}
-	if err := first[0].CheckKeptHere(); err != nil {
-		return problem.Wrap(problem.Moved, err, "a move to %s has begun and has not ended: run tallystick move again", first[0].MovedTo)
+	t, err := first[0].Tenant()
+	if err != nil {
+		return err
+	}
+	if err := t.CheckKeptHere(); err != nil {
+		return problem.Wrap(problem.Moved, err, "a move to %s has begun and has not ended: run tallystick move again", t.MovedTo)
 	}
 	return nil
 }
@@ -143,7 +145,7 @@ func (s *Service) KeptHere(ctx context.Context) error {
 // Tenant returns one tenant. Errors: NotFound.
 func (s *Service) Tenant(ctx context.Context, id string) (tenant.Tenant, error) {
 	var t tenant.Tenant
-	err := s.view(ctx, id, func(v store.View) (err error) {
+	err := s.ledgers.View(ctx, id, func(v store.View) (err error) {
 		t, err = store.Tenant(v)
 		return err
 	})
@@ -161,12 +163,14 @@ func (s *Service) Tenants(ctx context.Context, after string, limit int) ([]tenan
 	}
 	out := make([]tenant.Tenant, len(list))
 	for i := range list {
-		if list[i].CreatedAt == 0 { // a newer build wrote it: what it answers itself says so
-			if _, err := s.Tenant(ctx, list[i].ID); err != nil {
-				return nil, fmt.Errorf("list tenant %s: %w", list[i].ID, err)
-			}
+		t, err := list[i].Tenant()
+		if list[i].Entity.IsZero() { // a newer build wrote it: what it answers itself says so
+			t, err = s.Tenant(ctx, list[i].ID)
 		}
-		out[i] = shown(list[i])
+		if err != nil {
+			return nil, fmt.Errorf("list tenant %s: %w", list[i].ID, err)
+		}
+		out[i] = shown(t)
 	}
 	return out, nil
 }
@@ -175,7 +179,7 @@ func (s *Service) Tenants(ctx context.Context, after string, limit int) ([]tenan
 // TenantClosed.
 func (s *Service) UpdateTenant(ctx context.Context, actor, id string, p TenantPatch) (tenant.Tenant, error) {
 	var after tenant.Tenant
-	err := s.update(ctx, id, func(tx store.Tx, before tenant.Tenant) error {
+	err := s.ledgers.Update(ctx, id, func(tx store.Tx, before tenant.Tenant) error {
 		after = before
 		if p.Name != nil {
 			after.Name = *p.Name
@@ -189,7 +193,7 @@ func (s *Service) UpdateTenant(ctx context.Context, actor, id string, p TenantPa
 		if same(tenant.Kind.State(&before), tenant.Kind.State(&after)) {
 			return nil
 		}
-		return caller(actor).appendTenant(tx, "updated", &after)
+		return appendTenant(tx, actor, "updated", &after)
 	})
 	if err != nil {
 		return tenant.Tenant{}, err
@@ -200,7 +204,7 @@ func (s *Service) UpdateTenant(ctx context.Context, actor, id string, p TenantPa
 // CloseTenant makes a tenant refuse writes from now on; its ledger stays readable. Closing it again changes nothing.
 // Errors: NotFound.
 func (s *Service) CloseTenant(ctx context.Context, actor, id string) (tenant.Tenant, error) {
-	if p := reachable(id); p != nil {
+	if p := ledgers.Reachable(id); p != nil {
 		return tenant.Tenant{}, p
 	}
 	var t tenant.Tenant
@@ -209,7 +213,7 @@ func (s *Service) CloseTenant(ctx context.Context, actor, id string) (tenant.Ten
 			return err
 		}
 		t.Closed, t.ClosedAt = true, tx.Now()
-		return caller(actor).appendTenant(tx, "closed", &t)
+		return appendTenant(tx, actor, "closed", &t)
 	})
 	if err != nil {
 		return tenant.Tenant{}, err
@@ -225,9 +229,10 @@ type tenantPayload struct {
 	ClosedAt       string   `json:"closed_at,omitempty"`
 }
 
-func (a author) appendTenant(tx store.Tx, action string, t *tenant.Tenant) error {
+func appendTenant(tx store.Tx, actor string, action string, t *tenant.Tenant) error {
 	payload := tenantPayload{t.ID, t.Name, t.AllowedOrigins, moment(t.ClosedAt)}
-	return a.append(tx, audit.Of(tenantEntity, action, t.ID), payload, tenant.Kind.State(t))
+	_, err := ledgers.Append(tx, actor, audit.Of(tenantEntity, action, t.ID), payload, tenant.Kind.State(t))
+	return err
 }
 
 // shown is a tenant without its salt.
@@ -237,7 +242,7 @@ func shown(t tenant.Tenant) tenant.Tenant {
 }
 
 // same reports whether two states would be kept alike, so that a change without a difference leaves no row.
-func same(a, b ledger.State) bool { return bytes.Equal(a.Encode(), b.Encode()) }
+func same(a, b entity.State) bool { return bytes.Equal(a.Data, b.Data) }
 
 // moment is a time for a person; the zero moment is absent.
 func moment(m calendar.Micros) string {

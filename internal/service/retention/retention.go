@@ -27,6 +27,7 @@ import (
 
 	"github.com/tallystick/tallystick/internal/core/audit"
 	"github.com/tallystick/tallystick/internal/core/calendar"
+	"github.com/tallystick/tallystick/internal/core/entity"
 	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/tenant"
 	"github.com/tallystick/tallystick/internal/service/verify"
@@ -169,13 +170,13 @@ func (r *run) archive(id string, m *monthFiles) error {
 	})
 }
 
-// appendChange tells of something that the system did by itself.
-func appendChange(tx store.Tx, entity, action, id, about string, s ledger.State) error {
-	c := ledger.Change{Event: audit.Of(entity, action, id), State: s.Encode()}
+// appendChange records something that the system did by itself.
+func appendChange(tx store.Tx, what, action, id, about string, s entity.State) error {
+	c := ledger.Change{Event: audit.Of(what, action, id), State: s}
 	c.Source, c.Actor = audit.SourceSystem, audit.ActorSystem
-	c.Payload = fmt.Sprintf("{%q:%q}", entity, id)
+	c.Payload = fmt.Sprintf("{%q:%q}", what, id)
 	if about != "" {
-		c.Payload = fmt.Sprintf("{%q:%q,\"manifest\":%q}", entity, id, about)
+		c.Payload = fmt.Sprintf("{%q:%q,\"manifest\":%q}", what, id, about)
 	}
 	_, err := tx.Append(c)
 	return err

@@ -45,11 +45,12 @@ func (b *book) followAlerts(r *ledger.Row) error {
 		b.missedAlerts()
 		return b.followEvent(r)
 	}
-	state, err := ledger.DecodeState(r)
+	e := r.Entity()
+	got, err := quota.AlertKind.ReadIf(&e)
 	if err != nil {
 		return err
 	}
-	if got := state.Alert; got != nil {
+	if got != nil {
 		a.section++
 		a.due = slices.DeleteFunc(a.due, func(d quota.Alert) bool {
 			same := d.Meter == got.Meter && d.Customer == got.Customer && d.Month == got.Month
@@ -58,10 +59,11 @@ func (b *book) followAlerts(r *ledger.Row) error {
 		return nil
 	}
 	b.missedAlerts()
-	if state.Plan != nil {
-		a.rules[state.Plan.Name] = quota.Compile(state.Plan)
+	p, err := quota.PlanKind.ReadIf(&e)
+	if err == nil && p != nil {
+		a.rules[p.Name] = quota.Compile(p)
 	}
-	return nil
+	return err
 }
 
 // endSection ends what one commit may have left behind.
@@ -159,7 +161,7 @@ func (b *book) wantAlerts(m *meter.Meter, id usage.CounterID) {
 		return
 	}
 	used := a.used[id]
-	for _, percent := range l.Due(used, max(b.quotas.told[id], a.missed[id]), nil) {
+	for _, percent := range l.Due(used, max(b.quotas.alerted[id], a.missed[id]), nil) {
 		a.due = append(a.due, quota.Alert{Meter: m.Number, Slug: m.Slug, Customer: id.Customer, Month: id.Month,
 			Threshold: percent, Used: used})
 	}

@@ -8,8 +8,7 @@ import (
 	"github.com/tallystick/tallystick/internal/core/amount"
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/ledger"
-	"github.com/tallystick/tallystick/internal/core/meter"
-	"github.com/tallystick/tallystick/internal/core/tenant"
+	"github.com/tallystick/tallystick/internal/core/quota"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/store"
 )
@@ -35,18 +34,6 @@ type book struct {
 	// What the second pass folds.
 	counters map[usage.CounterID]*tally
 	members  map[identity]seen
-}
-
-// entities is what the change rows leave behind.
-type entities struct {
-	tenant   *tenant.Tenant
-	keys     map[string]tenant.APIKey
-	meters   map[string]meter.Meter
-	numbers  map[uint32]meter.Meter
-	used     map[uint32]bool
-	periods  map[calendar.Month]usage.Period
-	manual   []usage.Adjustment
-	reverted map[string]string // adjustment → the one that undid it
 }
 
 // factID is one fact in one meter.
@@ -99,15 +86,12 @@ func newBook(r *run, id string, v store.View) (*book, error) {
 		identities:  map[identity]struct{}{},
 		corrections: map[factID]*corrections{},
 		correctedBy: map[usage.Key][]uint64{},
-		entities: entities{
-			keys: map[string]tenant.APIKey{}, meters: map[string]meter.Meter{}, numbers: map[uint32]meter.Meter{}, used: map[uint32]bool{},
-			periods: map[calendar.Month]usage.Period{}, reverted: map[string]string{},
-		},
-		quotas:   newQuotas(),
-		alerts:   newAlerts(len(plans) > 0),
-		bygone:   newBygone(v),
-		counters: map[usage.CounterID]*tally{},
-		members:  map[identity]seen{},
+		entities:    newEntities(),
+		quotas:      newQuotas(),
+		alerts:      newAlerts(len(plans) > 0),
+		bygone:      newBygone(v),
+		counters:    map[usage.CounterID]*tally{},
+		members:     map[identity]seen{},
 	}, nil
 }
 
@@ -123,7 +107,7 @@ func (b *book) examine() error {
 	if err := b.fold(); err != nil {
 		return err
 	}
-	for _, compare := range []func() error{b.compareEntities, b.comparePlans, b.compareManual, b.compareCounters, b.compareTallies} {
+	for _, compare := range []func() error{b.compareEntities, b.compareManual, b.compareMonths, b.compareCounters, b.compareTallies} {
 		if err := compare(); err != nil {
 			return err
 		}
@@ -245,33 +229,6 @@ func (b *book) noteCorrection(r *ledger.Row) error {
 			}
 			f.times, f.sum = f.times+1, sum
 		}
-	}
-	return nil
-}
-
-func (b *book) noteChange(r *ledger.Row) error {
-	s, err := ledger.DecodeState(r)
-	if err != nil {
-		return err
-	}
-	b.noteBygone(s, r.Seq)
-	e := &b.entities
-	switch {
-	case s.Tenant != nil:
-		e.tenant = s.Tenant
-	case s.Key != nil:
-		e.keys[s.Key.ID] = *s.Key
-	case s.Meter != nil:
-		e.meters[s.Meter.Slug], e.numbers[s.Meter.Number] = *s.Meter, *s.Meter
-	case s.Close != nil:
-		e.periods[s.Close.Month] = *s.Close
-	case s.Adjustment != nil:
-		e.manual = append(e.manual, *s.Adjustment)
-		if s.Adjustment.Reverts != "" {
-			e.reverted[s.Adjustment.Reverts] = s.Adjustment.ID
-		}
-	default:
-		b.quotas.note(s)
 	}
 	return nil
 }

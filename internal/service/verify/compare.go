@@ -1,163 +1,16 @@
 package verify
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	"github.com/tallystick/tallystick/internal/core/amount"
 	"github.com/tallystick/tallystick/internal/core/calendar"
-	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/meter"
-	"github.com/tallystick/tallystick/internal/core/problem"
-	"github.com/tallystick/tallystick/internal/core/tenant"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/store"
 )
-
-// entitiesPage is how many keys, meters and periods are listed at a time.
-const entitiesPage = 1000
-
-// compareEntities holds tenant, keys, meters and periods against the changes that made them.
-func (b *book) compareEntities() error {
-	t, err := store.Tenant(b.v)
-	if err != nil {
-		return fmt.Errorf("read tenant: %w", err)
-	}
-	b.compareState("tenant", tenant.Kind.State(b.entities.tenant), tenant.Kind.State(&t))
-	keys, err := listed(b.v.APIKeys, func(k *tenant.APIKey) string { return k.ID })
-	if err != nil {
-		return fmt.Errorf("list API keys: %w", err)
-	}
-	for _, id := range namesOf(b.entities.keys, keys) {
-		b.compareState("API key "+id, keyState(b.entities.keys, id), keyState(keys, id))
-	}
-	meters, err := listed(b.v.Meters, func(m *store.Meter) string { return m.Slug })
-	if err != nil {
-		return fmt.Errorf("list meters: %w", err)
-	}
-	for _, slug := range namesOf(b.entities.meters, meters) {
-		want, got := ledger.State{}, ledger.State{}
-		if m, ok := b.entities.meters[slug]; ok {
-			want.Meter = &m
-		}
-		if m, ok := meters[slug]; ok {
-			got.Meter = &m.Meter
-			if used := b.entities.used[m.Number]; used != m.Used {
-				b.differs("use of meter "+slug, used, m.Used)
-			}
-		}
-		b.compareState("meter "+slug, want, got)
-	}
-	return b.comparePeriods()
-}
-
-func keyState(m map[string]tenant.APIKey, id string) ledger.State {
-	if k, ok := m[id]; ok {
-		return tenant.KeyKind.State(&k)
-	}
-	return ledger.State{}
-}
-
-// compareState never shows the states themselves: they hold salts and hashes.
-func (b *book) compareState(what string, want, got ledger.State) {
-	none := ledger.State{}
-	switch {
-	case want != none && got == none:
-		b.differs(what, "one", "none")
-	case want == none && got != none:
-		b.differs(what, "none", "one")
-	case !bytes.Equal(want.Encode(), got.Encode()):
-		b.differs(what, "what its last change says", "something else")
-	}
-}
-
-// listed reads a list to its end.
-func listed[T any](list func(after string, limit int) ([]T, error), name func(*T) string) (map[string]T, error) {
-	out := map[string]T{}
-	for after := ""; ; {
-		page, err := list(after, entitiesPage)
-		if err != nil {
-			return nil, err
-		}
-		for i := range page {
-			n := name(&page[i])
-			if n <= after {
-				return nil, fmt.Errorf("%q is listed after %q", n, after)
-			}
-			after = n
-			out[n] = page[i]
-		}
-		if len(page) < entitiesPage {
-			return out, nil
-		}
-	}
-}
-
-// namesOf lists the names of both.
-func namesOf[A, B any](a map[string]A, b map[string]B) []string {
-	all := slices.Concat(slices.Collect(maps.Keys(a)), slices.Collect(maps.Keys(b)))
-	slices.Sort(all)
-	return slices.Compact(all)
-}
-
-func (b *book) comparePeriods() error {
-	want := map[calendar.Month]usage.Period{}
-	for id := range b.counters {
-		want[id.Month] = usage.Period{Month: id.Month}
-	}
-	maps.Copy(want, b.entities.periods)
-	for from := calendar.Month(0); ; {
-		page, err := store.Periods(b.v, from, entitiesPage)
-		if err != nil {
-			return fmt.Errorf("list periods: %w", err)
-		}
-		for _, p := range page {
-			if p.Month < from {
-				return fmt.Errorf("list periods: %s is listed when only later ones were asked for", p.Month)
-			}
-			from = p.Month + 1
-			w, there := want[p.Month]
-			delete(want, p.Month)
-			if there && w != p {
-				b.differs("period "+p.Month.String(), fmt.Sprintf("%+v", w), fmt.Sprintf("%+v", p))
-			}
-			if !there {
-				b.differs("period "+p.Month.String(), "nothing happened in it", "listed")
-			}
-		}
-		if len(page) < entitiesPage {
-			break
-		}
-	}
-	for m := range want {
-		b.differs("period "+m.String(), "listed", "not listed")
-	}
-	return nil
-}
-
-// compareManual finds every person's adjustment again by its id.
-func (b *book) compareManual() error {
-	for i := range b.entities.manual {
-		want := b.entities.manual[i]
-		want.Reverted = b.entities.reverted[want.ID]
-		got, err := store.Adjustment(b.v, want.ID)
-		if problem.Is(err, problem.NotFound) {
-			b.differs("adjustment "+want.ID, fmt.Sprintf("row %d", want.Seq), "none")
-			continue
-		}
-		if err != nil {
-			return fmt.Errorf("read adjustment %s: %w", want.ID, err)
-		}
-		if got != want {
-			b.differs("adjustment "+want.ID, fmt.Sprintf("%+v", want), fmt.Sprintf("%+v", got))
-		}
-	}
-	return nil
-}
 
 // compareCounters holds every counter against its rows, and every row's counter against the listing.
 func (b *book) compareCounters() error {
@@ -214,7 +67,7 @@ func (b *book) compareCounter(what string, t *tally, id usage.CounterID, a meter
 	if t.manual != got.Manual {
 		b.differs(what+", adjustments by people", t.manual, got.Manual)
 	}
-	if want := b.quotas.told[id]; want != got.Alerted {
+	if want := b.quotas.alerted[id]; want != got.Alerted {
 		b.differs(what+", highest threshold reported", want, got.Alerted)
 	}
 	total, ok := t.allRows().Value(a).Add(t.manual)

@@ -5,6 +5,7 @@ import (
 	"reflect"
 
 	"github.com/tallystick/tallystick/internal/core/calendar"
+	"github.com/tallystick/tallystick/internal/core/entity"
 	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/store"
@@ -18,7 +19,7 @@ type bygone struct {
 	left    map[calendar.Month]bool
 }
 
-// base is a counter as one row of the ledger told it.
+// base is a counter as one row of the ledger says it was.
 type base struct {
 	usage.Counter
 	seq uint64
@@ -33,18 +34,22 @@ func newBygone(v store.View) bygone {
 }
 
 // note takes a change in.
-func (b *book) noteBygone(s ledger.State, seq uint64) {
-	b.bygone.horizon = b.bygone.horizon.With(s)
-	if s.Base == nil {
-		return
+func (b *book) noteBygone(e *entity.Entity) (err error) {
+	if b.bygone.horizon, err = b.bygone.horizon.With(e); err != nil {
+		return err
 	}
-	for i := range s.Base.Counters {
-		c := &s.Base.Counters[i]
-		b.bygone.bases[usage.CounterID{Meter: c.Meter, Customer: c.Customer, Month: s.Base.Month}] = base{c.Counter, seq}
+	in, err := ledger.BaseKind.ReadIf(e)
+	if err != nil || in == nil {
+		return err
+	}
+	for i := range in.Counters {
+		c := &in.Counters[i]
+		b.bygone.bases[usage.CounterID{Meter: c.Meter, Customer: c.Customer, Month: in.Month}] = base{c.Counter, e.Seq}
 		if c.HasRows() {
 			b.entities.used[c.Meter] = true
 		}
 	}
+	return nil
 }
 
 // met notes that a row is there.

@@ -4,70 +4,37 @@ import (
 	"fmt"
 
 	"github.com/tallystick/tallystick/internal/core/calendar"
-	"github.com/tallystick/tallystick/internal/core/ledger"
+	"github.com/tallystick/tallystick/internal/core/entity"
 	"github.com/tallystick/tallystick/internal/core/quota"
 	"github.com/tallystick/tallystick/internal/core/usage"
 )
 
 // quotas is what the change rows leave behind of plans.
 type quotas struct {
-	plans    map[string]quota.Plan
 	assigned map[string]string // customer → plan; the tenant's own under the empty name
-	told     map[usage.CounterID]uint16
+	alerted  map[usage.CounterID]uint16
 }
 
 func newQuotas() quotas {
-	return quotas{plans: map[string]quota.Plan{}, assigned: map[string]string{}, told: map[usage.CounterID]uint16{}}
+	return quotas{assigned: map[string]string{}, alerted: map[usage.CounterID]uint16{}}
 }
 
 // note takes a change in. An alert of the tenant's own quota names no customer.
-func (q *quotas) note(s ledger.State) {
-	switch {
-	case s.Plan != nil:
-		q.plans[s.Plan.Name] = *s.Plan
-	case s.Assignment != nil && s.Assignment.Plan == "":
-		delete(q.assigned, s.Assignment.Customer)
-	case s.Assignment != nil:
-		q.assigned[s.Assignment.Customer] = s.Assignment.Plan
-	case s.Alert != nil:
-		id := usage.CounterID{Meter: s.Alert.Meter, Customer: s.Alert.Customer, Month: s.Alert.Month}
-		q.told[id] = max(q.told[id], s.Alert.Threshold)
-	}
-}
-
-// comparePlans holds plans and their customers against the changes that made them.
-func (b *book) comparePlans() error {
-	plans, err := listed(b.v.Plans, func(p *quota.Plan) string { return p.Name })
+func (q *quotas) note(e *entity.Entity) error {
+	a, err := quota.AssignmentKind.ReadIf(e)
 	if err != nil {
-		return fmt.Errorf("list plans: %w", err)
+		return err
 	}
-	for _, name := range namesOf(b.quotas.plans, plans) {
-		b.compareState("plan "+name, planState(b.quotas.plans, name), planState(plans, name))
+	if a != nil {
+		q.assigned[a.Customer] = a.Plan
 	}
-	customers, err := listed(b.v.Assignments, func(a *quota.Assignment) string { return a.Customer })
-	if err != nil {
-		return fmt.Errorf("list the customers that have plans: %w", err)
+	alert, err := quota.AlertKind.ReadIf(e)
+	if err != nil || alert == nil {
+		return err
 	}
-	own, err := store.Assignment(b.v, "")
-	if err != nil {
-		return fmt.Errorf("read the tenant's plan: %w", err)
-	}
-	if own.Plan != "" {
-		customers[""] = own
-	}
-	for _, name := range namesOf(b.quotas.assigned, customers) {
-		if want, got := b.quotas.assigned[name], customers[name].Plan; want != got {
-			b.differs(fmt.Sprintf("plan of customer %q", name), fmt.Sprintf("%q", want), fmt.Sprintf("%q", got))
-		}
-	}
+	id := usage.CounterID{Meter: alert.Meter, Customer: alert.Customer, Month: alert.Month}
+	q.alerted[id] = max(q.alerted[id], alert.Threshold)
 	return nil
-}
-
-func planState(m map[string]quota.Plan, name string) ledger.State {
-	if p, ok := m[name]; ok {
-		return quota.PlanKind.State(&p)
-	}
-	return ledger.State{}
 }
 
 // compareTallies adds the counters of each meter and month up and holds the sum against what quotas are judged by.
@@ -89,7 +56,7 @@ func (b *book) compareTallies() error {
 		}
 		want[at] = usage.Tally{Used: sum}
 	}
-	for id, percent := range b.quotas.told {
+	for id, percent := range b.quotas.alerted {
 		if id.Customer == "" {
 			at := tallied{id.Meter, id.Month}
 			want[at] = usage.Tally{Used: want[at].Used, Alerted: percent}

@@ -175,11 +175,12 @@ func without(t *testing.T, from, to store.Store, drop func(*quota.Alert) bool) {
 			out := ledger.Section{First: next, At: s.At}
 			for _, r := range s.Rows {
 				if r.Change != nil {
-					state, err := ledger.DecodeState(&r)
+					e := r.Entity()
+					a, err := quota.AlertKind.ReadIf(&e)
 					if err != nil {
 						return err
 					}
-					if state.Alert != nil && drop(state.Alert) {
+					if a != nil && drop(a) {
 						continue
 					}
 				}

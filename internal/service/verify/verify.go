@@ -61,7 +61,7 @@ func (r *Report) OK() bool { return r.Found == 0 }
 // must be as of its head: of a PostgreSQL store it always is; of the embedded one it is in a snapshot.
 type Ledgers interface {
 	View(ctx context.Context, tenantID string, fn func(v store.View) error) error
-	Tenants(ctx context.Context, after string, limit int) ([]tenant.Tenant, error)
+	Tenants(ctx context.Context, after string, limit int) ([]store.Listed, error)
 }
 
 // Run examines every tenant. An error means that something could not be read, so that nothing is
@@ -122,7 +122,7 @@ func Tenants(ctx context.Context, s Ledgers) ([]string, error) {
 	if err != nil && !problem.Is(err, problem.NotFound) {
 		return nil, fmt.Errorf("read the operator's ledger: %w", err)
 	}
-	err = store.EachTenant(ctx, s, func(t *tenant.Tenant) error {
+	err = store.EachTenant(ctx, s, func(t *store.Listed) error {
 		ids = append(ids, t.ID)
 		return nil
 	})

@@ -15,8 +15,8 @@ import (
 	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/core/properties"
 	"github.com/tallystick/tallystick/internal/core/usage"
+	"github.com/tallystick/tallystick/internal/service/asof"
 	"github.com/tallystick/tallystick/internal/service/billing"
-	"github.com/tallystick/tallystick/internal/service/past"
 	"github.com/tallystick/tallystick/internal/service/windows"
 	"github.com/tallystick/tallystick/internal/store"
 	"github.com/tallystick/tallystick/internal/store/storetest"
@@ -79,7 +79,7 @@ func (w witness) remember(id string) {
 	if len(all) >= enough && head.Seq%4 != 0 {
 		return
 	}
-	m := memory{id, head.Seq, head.Clock, look(w, w.Store, id, past.Point{})}
+	m := memory{id, head.Seq, head.Clock, look(w, w.Store, id, asof.Point{})}
 	if len(all) < enough {
 		*w.memory = append(all, m)
 		return
@@ -91,9 +91,9 @@ func (w witness) remember(id string) {
 func (w witness) compare() {
 	w.Helper()
 	for _, m := range *w.memory {
-		points := map[string]past.Point{"seq": past.AtSeq(m.seq)}
+		points := map[string]asof.Point{"seq": asof.AtSeq(m.seq)}
 		if w.over(m) {
-			points["time"] = past.AtTime(m.clock)
+			points["time"] = asof.AtTime(m.clock)
 		}
 		for by, p := range points {
 			then := look(w, w.Store, m.tenant, p)
@@ -122,7 +122,7 @@ func (w witness) over(m memory) (is bool) {
 }
 
 // look asks a ledger everything that can be asked as of a moment.
-func look(t storetest.TB, s store.Store, id string, asOf past.Point) map[string]string {
+func look(t storetest.TB, s store.Store, id string, asOf asof.Point) map[string]string {
 	t.Helper()
 	out := map[string]string{}
 	for _, m := range meters(t, s, id) {

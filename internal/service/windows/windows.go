@@ -18,7 +18,7 @@ import (
 	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/core/tenant"
 	"github.com/tallystick/tallystick/internal/core/usage"
-	"github.com/tallystick/tallystick/internal/service/past"
+	"github.com/tallystick/tallystick/internal/service/asof"
 	"github.com/tallystick/tallystick/internal/store"
 )
 
@@ -57,7 +57,7 @@ type Query struct {
 	Zone     *time.Location
 	GroupBy  []usage.Dimension
 	Where    []usage.Condition
-	AsOf     past.Point
+	AsOf     asof.Point
 	// Fill asks for the windows too in which nothing counts, of every group that has any usage in the range; without groups, of the total.
 	Fill bool
 }
@@ -182,7 +182,7 @@ func (f *fold) find(from *Place) error {
 		return problem.At("meter", "required: name the meter whose usage is wanted")
 	}
 	if from == nil && !f.query.AsOf.IsPresent() {
-		l, err := past.Open(f.view, f.query.AsOf)
+		l, err := asof.Open(f.view, f.query.AsOf)
 		if err != nil {
 			return err
 		}
@@ -258,7 +258,7 @@ func (f *fold) windows(cuts []calendar.Micros, a meter.Aggregation) (*usage.Wind
 			if err := f.ctx.Err(); err != nil {
 				return err
 			}
-			return w.Add(past.Piece(s))
+			return w.Add(asof.Piece(s))
 		})
 		if err != nil {
 			return nil, fmt.Errorf("fold usage of meter %s: %w", f.meter.Slug, err)

@@ -1,8 +1,9 @@
-package past_test
+package asof_test
 
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"reflect"
 	"testing"
@@ -16,8 +17,8 @@ import (
 	"github.com/tallystick/tallystick/internal/core/request"
 	"github.com/tallystick/tallystick/internal/core/tenant"
 	"github.com/tallystick/tallystick/internal/core/usage"
+	"github.com/tallystick/tallystick/internal/service/asof"
 	"github.com/tallystick/tallystick/internal/service/billing"
-	"github.com/tallystick/tallystick/internal/service/past"
 	"github.com/tallystick/tallystick/internal/service/registry"
 	"github.com/tallystick/tallystick/internal/store"
 	"github.com/tallystick/tallystick/internal/store/naive"
@@ -90,7 +91,7 @@ func (w *world) append(changes ...ledger.Change) {
 func (w *world) close() {
 	w.t.Helper()
 	s := usage.PeriodKind.State(&usage.Period{Month: w.month})
-	w.append(ledger.Change{Event: audit.Of("period", "closed", w.month.String()), State: s.Encode()})
+	w.append(ledger.Change{Event: audit.Of("period", "closed", w.month.String()), State: s})
 }
 
 // answers keeps so many answered requests: changes that no question about the past is about.
@@ -107,30 +108,33 @@ func (w *world) answers(n int) {
 type then struct {
 	meters  map[string]meter.Meter
 	periods map[calendar.Month]usage.Period
-	manual  map[usage.CounterID]past.Manual
+	manual  map[usage.CounterID]asof.Manual
 	months  map[calendar.Month]bool
 }
 
 func fold(t *testing.T, v store.View, seq uint64) then {
 	t.Helper()
-	out := then{map[string]meter.Meter{}, map[calendar.Month]usage.Period{}, map[usage.CounterID]past.Manual{}, map[calendar.Month]bool{}}
+	out := then{map[string]meter.Meter{}, map[calendar.Month]usage.Period{}, map[usage.CounterID]asof.Manual{}, map[calendar.Month]bool{}}
 	err := v.Remains(1, func(s *ledger.Section) error {
 		for i := range s.Rows {
 			r := &s.Rows[i]
 			if r.Seq > seq || r.Change == nil {
 				continue
 			}
-			s, err := ledger.DecodeState(r)
-			if err != nil {
+			e := r.Entity()
+			m, err := meter.Kind.ReadIf(&e)
+			p, err2 := usage.PeriodKind.ReadIf(&e)
+			a, err3 := usage.AdjustmentKind.ReadIf(&e)
+			if err := errors.Join(err, err2, err3); err != nil {
 				return err
 			}
 			switch {
-			case s.Meter != nil:
-				out.meters[s.Meter.Slug] = *s.Meter
-			case s.Close != nil:
-				out.periods[s.Close.Month] = *s.Close
-			case s.Adjustment != nil:
-				out.adjust(s.Adjustment)
+			case m != nil:
+				out.meters[m.Slug] = *m
+			case p != nil:
+				out.periods[p.Month] = *p
+			case a != nil:
+				out.adjust(a)
 			}
 		}
 		return nil
@@ -176,7 +180,7 @@ func TestTheLedgerAsOfEveryRow(t *testing.T) {
 func (w *world) compare(v store.View, seq uint64) {
 	w.t.Helper()
 	want := fold(w.t, v, seq)
-	l, err := past.Open(v, past.AtSeq(seq))
+	l, err := asof.Open(v, asof.AtSeq(seq))
 	w.must(err)
 	names := map[usage.CounterID]bool{}
 	for _, slug := range []string{"calls", "bytes", "none"} {
@@ -245,7 +249,7 @@ func TestThePastReadsOnlyItsOwnRows(t *testing.T) {
 	w.rename("calls", "second")
 	w.must(w.View(context.Background(), acme, func(v store.View) error {
 		counted := &counting{View: v}
-		l, err := past.Open(counted, past.AtSeq(v.Head().Seq-1))
+		l, err := asof.Open(counted, asof.AtSeq(v.Head().Seq-1))
 		w.must(err)
 		m, err := l.Meter("calls")
 		w.must(err)

@@ -1,15 +1,14 @@
-// Package past shows a tenant's ledger as it was at an earlier row: which meters there were, which periods were closed, what
+// Package asof shows a tenant's ledger as it was at an earlier row: which meters there were, which periods were closed, what
 // people had adjusted, and what its counters and usage were made of.
 //
 // It reads rows and folds them by the rules of the core. It keeps nothing: the ledger is the only memory of what was.
-package past
+package asof
 
 import (
 	"errors"
 	"fmt"
 	"sort"
 
-	"github.com/tallystick/tallystick/internal/core/audit"
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/meter"
@@ -84,9 +83,8 @@ func lastBy(v store.View, t calendar.Micros, head uint64) (uint64, error) {
 
 // Ledger is a tenant's ledger as it was when the row Seq had been committed.
 //
-// What was is found from what is: meters and closed periods never go away, every change of a meter and every adjustment is in the
-// audit log under its own name, and a period is closed once, by a row that it names. So an answer reads the rows of what
-// it is about, however many other changes the ledger holds.
+// An entity is read as it was, adjustments are listed in the audit log, and a period is closed once, by a row that it
+// names. So an answer reads the rows of what it is about, however many other changes the ledger holds.
 type Ledger struct {
 	Seq  uint64
 	view store.View
@@ -103,64 +101,14 @@ func Open(v store.View, p Point) (*Ledger, error) {
 
 // Meter returns a meter as it was. Errors: NotFound.
 func (l *Ledger) Meter(slug string) (meter.Meter, error) {
-	missing := problem.New(problem.NotFound, "there was no meter %q then", slug)
-	now, err := store.GetMeter(l.view, slug)
+	m, err := store.GetAt(l.view, &meter.Kind, slug, l.Seq)
 	if problem.Is(err, problem.NotFound) {
-		return meter.Meter{}, missing
+		return meter.Meter{}, problem.New(problem.NotFound, "there was no meter %q then", slug)
 	}
 	if err != nil {
 		return meter.Meter{}, fmt.Errorf("read meter %s: %w", slug, err)
 	}
-	q := store.AuditQuery{EntityType: audit.EntityMeter, EntityID: slug, Limit: 1}
-	last, err := l.changed(q)
-	if err != nil {
-		return meter.Meter{}, err
-	}
-	if last <= l.Seq {
-		return now.Meter, nil // nobody has changed it since
-	}
-	q.Before = l.Seq + 1
-	if last, err = l.changed(q); err != nil {
-		return meter.Meter{}, err
-	}
-	if last == 0 {
-		return meter.Meter{}, missing
-	}
-	return l.meterAt(slug, last)
-}
-
-// changed is the number of the last row that a query names, or 0.
-func (l *Ledger) changed(q store.AuditQuery) (uint64, error) {
-	rows, err := l.view.AuditEvents(q)
-	if err != nil {
-		return 0, fmt.Errorf("look for changes of %s %s: %w", q.EntityType, q.EntityID, err)
-	}
-	if len(rows) == 0 {
-		return 0, nil
-	}
-	return rows[0].Seq, nil
-}
-
-// meterAt is what the row left of a meter.
-func (l *Ledger) meterAt(slug string, seq uint64) (out meter.Meter, err error) {
-	found, failed := false, error(nil)
-	_, _, err = l.view.Rows(seq-1, store.RowHint{Changes: true}, func(r *ledger.Row) bool {
-		if r.Seq != seq || r.Change == nil {
-			return false
-		}
-		s, err := ledger.DecodeState(r)
-		if failed = err; err == nil && s.Meter != nil && s.Meter.Slug == slug {
-			out, found = *s.Meter, true
-		}
-		return false
-	})
-	if err = errors.Join(err, failed); err != nil {
-		return out, fmt.Errorf("read meter %s at row %d: %w", slug, seq, err)
-	}
-	if !found {
-		return out, fmt.Errorf("row %d is no change of meter %s, though the audit log says so: run `tallystick verify`", seq, slug)
-	}
-	return out, nil
+	return m, nil
 }
 
 // Period returns a month as it was: open unless it had been closed.

@@ -1,4 +1,4 @@
-package past
+package asof
 
 import (
 	"errors"
@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/tallystick/tallystick/internal/core/amount"
-	"github.com/tallystick/tallystick/internal/core/audit"
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/meter"
 	"github.com/tallystick/tallystick/internal/core/usage"
@@ -63,7 +62,7 @@ const adjustmentsAtOnce = 1000
 
 // adjustments calls fn for what people had adjusted, the last first.
 func (l *Ledger) adjustments(fn func(*usage.Adjustment)) error {
-	q := store.AuditQuery{EntityType: audit.EntityAdjustment, Before: l.Seq + 1, Limit: adjustmentsAtOnce}
+	q := store.AuditQuery{EntityType: usage.AdjustmentKind.Name, Before: l.Seq + 1, Limit: adjustmentsAtOnce}
 	for {
 		rows, err := l.view.AuditEvents(q)
 		if err != nil {
