@@ -11,6 +11,7 @@ import (
 	"github.com/tallystick/tallystick/internal/core/amount"
 	"github.com/tallystick/tallystick/internal/core/audit"
 	"github.com/tallystick/tallystick/internal/core/calendar"
+	"github.com/tallystick/tallystick/internal/core/entity"
 	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/meter"
 	"github.com/tallystick/tallystick/internal/core/problem"
@@ -231,9 +232,20 @@ func (c *counting) AuditEvents(q store.AuditQuery) ([]ledger.Row, error) {
 	return out, err
 }
 
-func (c *counting) Adjustment(id string) (usage.Adjustment, error) {
+func (c *counting) Entity(kind, id string) (entity.Entity, error) {
 	c.rows++
-	return c.View.Adjustment(id)
+	return c.View.Entity(kind, id)
+}
+
+func (c *counting) EntityAt(kind, id string, seq uint64) (entity.Entity, error) {
+	c.rows++
+	return c.View.EntityAt(kind, id, seq)
+}
+
+func (c *counting) EntitiesBy(kind string, t entity.Term, p store.Page) ([]entity.Entity, error) {
+	out, err := c.View.EntitiesBy(kind, t, p)
+	c.rows += len(out)
+	return out, err
 }
 
 // Given thousands of kept answers before, between and after, when a meter, a period and the adjustments of one counter are asked for as
@@ -263,7 +275,7 @@ func TestThePastReadsOnlyItsOwnRows(t *testing.T) {
 		if manual, err := l.Manual(map[usage.CounterID]bool{id: true}); err != nil || manual[id].All != amount.FromInt(5) || manual[id].AtClose != amount.FromInt(5) {
 			t.Errorf("adjusted by %+v: %v", manual, err)
 		}
-		// The meter's last change, the one before the moment and its row; the adjustment and its row.
+		// The meter; the period, twice; the adjustment's audit event and the adjustment.
 		if counted.rows > 5 {
 			t.Errorf("%d rows were read, want 5", counted.rows)
 		}
