@@ -15,6 +15,7 @@ import (
 	"github.com/tallystick/tallystick/internal/core/quota"
 	"github.com/tallystick/tallystick/internal/core/request"
 	"github.com/tallystick/tallystick/internal/core/tenant"
+	"github.com/tallystick/tallystick/internal/core/tree"
 	"github.com/tallystick/tallystick/internal/core/usage"
 )
 
@@ -45,10 +46,11 @@ func samples() []sample {
 	const hash = `AQIAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=`
 	return []sample{
 		of(&tenant.Kind, tenant.Tenant{
-			ID: "acme", Name: "Acme", AllowedOrigins: []string{"https://a.example"}, Salt: [32]byte{1, 2}, Closed: true,
+			ID: "acme", Name: "Acme", AllowedOrigins: []string{"https://a.example"}, Salt: [32]byte{1, 2},
+			TreeKeys: []tree.Key{{FromSeq: 1, Secret: [32]byte{1, 2}}}, Closed: true,
 			CreatedAt: 1, ClosedAt: 2, MovedTo: "there", MovedAt: 3,
 		}, `{"id":"acme","name":"Acme","allowed_origins":["https://a.example"],"salt":"`+hash+
-			`","closed":true,"created_at":1,"closed_at":2,"moved_to":"there","moved_at":3}`),
+			`","tree_keys":[{"from_seq":1,"key":"`+hash+`"}],"closed":true,"created_at":1,"closed_at":2,"moved_to":"there","moved_at":3}`),
 		of(&tenant.KeyKind, tenant.APIKey{
 			ID: "acme.1", Name: "k", Scopes: tenant.Ingest | tenant.Read, Hash: [32]byte{1, 2}, CreatedAt: 1, ExpiresAt: 3,
 			RevokedAt: 2, RateLimit: tenant.RateLimit{RequestsPerSecond: 1, EventsPerSecond: 2, BytesPerSecond: 3},

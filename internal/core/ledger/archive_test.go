@@ -8,6 +8,7 @@ import (
 
 	"github.com/tallystick/tallystick/internal/core/amount"
 	"github.com/tallystick/tallystick/internal/core/audit"
+	"github.com/tallystick/tallystick/internal/core/tree"
 	"github.com/tallystick/tallystick/internal/core/usage"
 )
 
@@ -28,7 +29,7 @@ func variants() []Row {
 // A row is restored from its canonical encoding alone, to the bit, and from nothing else.
 func TestCanonicalEncodingIsDecoded(t *testing.T) {
 	for i, want := range variants() {
-		b := AppendCanonical(nil, &want)
+		b := AppendCanonical(nil, &want, tree.Hash{})
 		got, err := DecodeCanonical(b)
 		if err != nil {
 			t.Fatalf("row %d: %v", i, err)
@@ -46,22 +47,22 @@ func TestCanonicalEncodingIsDecoded(t *testing.T) {
 		}
 	}
 	change := Row{Seq: 1, Change: &Change{Event: audit.Of("a", "b", "c")}}
-	if _, err := DecodeCanonical(AppendCanonical(nil, &change)); err == nil {
+	if _, err := DecodeCanonical(AppendCanonical(nil, &change, tree.Hash{})); err == nil {
 		t.Error("a change was taken for a usage row")
 	}
 }
 
 func FuzzDecodeCanonical(f *testing.F) {
 	for _, r := range variants() {
-		f.Add(AppendCanonical(nil, &r))
+		f.Add(AppendCanonical(nil, &r, tree.Hash{}))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r, err := DecodeCanonical(b)
 		if err != nil {
 			return
 		}
-		again, err := DecodeCanonical(AppendCanonical(nil, &r))
-		if err != nil || !bytes.Equal(AppendCanonical(nil, &again), AppendCanonical(nil, &r)) {
+		again, err := DecodeCanonical(AppendCanonical(nil, &r, tree.Hash{}))
+		if err != nil || !bytes.Equal(AppendCanonical(nil, &again, tree.Hash{}), AppendCanonical(nil, &r, tree.Hash{})) {
 			t.Fatalf("%x is read as %+v, which is written as something else", b, r)
 		}
 	})

@@ -1,169 +1,145 @@
 // Package ledger defines what a tenant's ledger is made of, apart from any store: rows numbered without gaps, committed in
-// sections, and a chain of hashes over their canonical encoding. A row is a usage event or a change of anything else.
+// sections, and a Merkle tree over their canonical encoding. A row is a usage event, an account entry, or a change of an
+// entity.
 package ledger
 
 import (
-	"crypto/sha256"
-	"encoding/binary"
+	"fmt"
+	"slices"
+	"strings"
 
-	"github.com/tallystick/tallystick/internal/core/amount"
+	"github.com/tallystick/tallystick/internal/core/account"
 	"github.com/tallystick/tallystick/internal/core/audit"
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/entity"
+	"github.com/tallystick/tallystick/internal/core/tree"
 	"github.com/tallystick/tallystick/internal/core/usage"
 )
 
 // Head is where a tenant's ledger stands. The clock never moves backward.
 type Head struct {
 	Seq   uint64
-	Chain [sha256.Size]byte
+	Tree  tree.Tree
 	Clock calendar.Micros
 }
 
-// Change is any row that is not a usage event: the audit event of it, and the entity as it is from then on. The state
-// is zero when only the audit event matters.
+// Change is a change of an entity: the audit event of it, and the entity as it is from then on. The state is zero when
+// only the audit event matters.
 type Change struct {
 	audit.Event
 	State entity.State
 }
 
-// Row is one numbered row. Exactly one of Event and Change is set.
+// RowKind says what a row is.
+type RowKind uint8
+
+// The kinds of rows.
+const (
+	EventRow RowKind = iota + 1
+	EntryRow
+	ChangeRow
+)
+
+var rowKindNames = [...]string{EventRow: "event", EntryRow: "entry", ChangeRow: "change"}
+
+func (k RowKind) String() string { return rowKindNames[k] }
+
+// Row is one numbered row. Exactly one of Event, Entry and Change is set; Kind says which.
 type Row struct {
 	Seq    uint64
 	At     calendar.Micros // when it was committed
+	By     string          // the API key or the source that brought an event or an entry; a change names its actor
 	Event  *usage.Row
+	Entry  *account.Row
 	Change *Change
 }
 
-// Entity is the entity that a change leaves behind.
+// Kind tells what the row is. It panics for a row that is nothing: no store may make one.
+func (r *Row) Kind() RowKind {
+	switch {
+	case r.Event != nil:
+		return EventRow
+	case r.Entry != nil:
+		return EntryRow
+	case r.Change != nil:
+		return ChangeRow
+	}
+	panic(fmt.Sprintf("ledger: row %d is neither an event nor an entry nor a change", r.Seq))
+}
+
+// Entity is the entity that a change leaves behind. Its state is zero for other rows.
 func (r *Row) Entity() entity.Entity {
+	if r.Change == nil {
+		return entity.Entity{}
+	}
 	return entity.Entity{State: r.Change.State, Seq: r.Seq, At: r.At}
 }
 
-// Section is what one commit added to one tenant: rows with consecutive numbers and one time. When usage rows of it were archived
-// and have left, Gone says how many, and Chain is the chain after the section, which can then no longer be had from its rows alone.
+// Clone gives the row memory of its own: its strings may belong to a file's buffer.
+func (r *Row) Clone() Row {
+	out := *r
+	out.By = strings.Clone(r.By)
+	switch r.Kind() {
+	case EventRow:
+		out.Event = r.Event.Clone()
+	case EntryRow:
+		out.Entry = r.Entry.Clone()
+	case ChangeRow:
+		c := *r.Change
+		for _, s := range [...]*string{
+			&c.Type, &c.Source, &c.Actor, &c.EntityType, &c.EntityID, &c.Payload, &c.State.Kind, &c.State.ID,
+		} {
+			*s = strings.Clone(*s)
+		}
+		c.State.Data = slices.Clone(c.State.Data)
+		out.Change = &c
+	}
+	return out
+}
+
+// Section is what one commit added to one tenant: rows with consecutive numbers and one time. When usage rows of it were
+// archived and have left, Gone says how many; the tree knows their leaves.
 type Section struct {
 	First uint64
 	At    calendar.Micros
 	Rows  []Row
 	Gone  int
-	Chain [sha256.Size]byte
 }
 
 // Count is how many rows the commit added.
 func (s *Section) Count() int { return len(s.Rows) + s.Gone }
 
-// Hasher advances a chain by one section at a time. It keeps its buffer between sections.
-type Hasher struct{ buf []byte }
+// Hasher hashes rows into leaves of the tree. It keeps its buffers. The zero value is ready; each goroutine needs its
+// own.
+type Hasher struct {
+	tree   tree.Hasher
+	buf    []byte
+	leaves []tree.Hash
+}
 
-// flushAt bounds the hasher's buffer; the encoding of a section is hashed piece by piece.
-const flushAt = 64 << 10
+// Leaf is the leaf of a row.
+func (h *Hasher) Leaf(keys *tree.Keys, r *Row) tree.Hash {
+	var state tree.Hash
+	if r.Change != nil && !r.Change.State.IsZero() {
+		state = h.tree.BlindState(keys, r.Seq, r.Change.State.Data)
+	}
+	h.buf = AppendCanonical(h.buf[:0], r, state)
+	return h.tree.Leaf(keys, r.Seq, h.buf)
+}
 
-// Next is SHA-256(chain ‖ canonical encoding of the rows in order).
-func (h *Hasher) Next(chain [sha256.Size]byte, rows []Row) [sha256.Size]byte {
-	sum := sha256.New()
-	sum.Write(chain[:])
-	b := h.buf[:0]
+// Leaves appends the leaves of rows.
+func (h *Hasher) Leaves(keys *tree.Keys, rows []Row, into []tree.Hash) []tree.Hash {
 	for i := range rows {
-		b = AppendCanonical(b, &rows[i])
-		if len(b) >= flushAt {
-			sum.Write(b)
-			b = b[:0]
-		}
+		into = append(into, h.Leaf(keys, &rows[i]))
 	}
-	sum.Write(b)
-	h.buf = b[:0]
-	var out [sha256.Size]byte
-	sum.Sum(out[:0])
-	return out
+	return into
 }
 
-// The kinds of rows in the canonical encoding, and its version, which every row repeats: rows of two versions may stand
-// in one chain.
-const (
-	canonicalVersion = 1
-	kindEvent        = 'e'
-	kindChange       = 'c'
-)
-
-// AppendCanonical encodes a row the one way that the chain is defined over. It is never a store's own bytes: the chain is
-// the same wherever the ledger is kept. Every field stands behind its length or is self-delimiting, so no two rows encode alike.
-func AppendCanonical(b []byte, r *Row) []byte {
-	kind := byte(kindEvent)
-	if r.Change != nil {
-		kind = kindChange
-	}
-	b = append(b, canonicalVersion, kind)
-	b = binary.AppendUvarint(b, r.Seq)
-	b = binary.AppendVarint(b, int64(r.At))
-	if r.Change != nil {
-		return appendChange(b, r.Change)
-	}
-	return appendEvent(b, r.Event)
-}
-
-func appendChange(b []byte, c *Change) []byte {
-	for _, s := range [...]string{c.Type, c.Source, c.Actor, c.EntityType, c.EntityID, c.Payload} {
-		b = appendString(b, s)
-	}
-	s := &c.State
-	b = appendString(b, s.Kind)
-	if s.IsZero() {
-		return b
-	}
-	b = appendString(b, s.ID)
-	critical := byte(0)
-	if s.Critical {
-		critical = 1
-	}
-	b = append(b, s.Version, critical)
-	b = binary.AppendUvarint(b, uint64(len(s.Data)))
-	return append(b, s.Data...)
-}
-
-func appendEvent(b []byte, r *usage.Row) []byte {
-	b = append(b, byte(r.Key.Space), byte(r.Given))
-	b = appendString(b, r.Key.Name)
-	if r.Key.Space == usage.DerivedSpace {
-		b = appendString(b, r.ID)
-	}
-	b = appendString(b, r.Meter)
-	b = appendString(b, r.Type)
-	b = appendString(b, r.Customer)
-	b = appendString(b, r.Resource)
-	b = binary.AppendVarint(b, int64(r.Time))
-	b = amount.AppendBinary(b, r.Quantity)
-	b = appendString(b, r.Properties)
-	b = appendString(b, r.Corrects)
-	if r.Corrects != "" {
-		b = appendString(b, r.Reason)
-	}
-	b = binary.AppendUvarint(b, uint64(len(r.Outcomes)))
-	for i := range r.Outcomes {
-		b = appendOutcome(b, &r.Outcomes[i], r.Corrects != "")
-	}
-	return b
-}
-
-func appendOutcome(b []byte, o *usage.Outcome, correction bool) []byte {
-	flags := byte(o.Why)
-	if o.Overage {
-		flags |= 1 << 7
-	}
-	b = append(b, flags)
-	b = binary.AppendUvarint(b, uint64(o.Meter))
-	b = amount.AppendBinary(b, o.Value)
-	if correction {
-		b = amount.AppendBinary(b, o.Base)
-	}
-	b = appendString(b, o.Member)
-	if o.Why != usage.OnTime {
-		b = amount.AppendBinary(b, o.Amount)
-	}
-	return b
-}
-
-func appendString(b []byte, s string) []byte {
-	b = binary.AppendUvarint(b, uint64(len(s)))
-	return append(b, s...)
+// Grow is the tree with the next rows, and appends the tiles that they complete to tiles.
+func (h *Hasher) Grow(t tree.Tree, keys *tree.Keys, rows []Row, tiles []tree.Tile) (tree.Tree, []tree.Tile) {
+	h.leaves = h.Leaves(keys, rows, h.leaves[:0])
+	var a tree.Appender
+	a.Reset(t)
+	tiles = a.Append(h.leaves, tiles)
+	return a.Tree(), tiles
 }

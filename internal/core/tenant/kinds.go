@@ -6,6 +6,7 @@ import (
 
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/entity"
+	"github.com/tallystick/tallystick/internal/core/tree"
 )
 
 // Self is the id of the one entity of a kind of which a ledger has one.
@@ -34,11 +35,16 @@ type (
 		Name      string          `json:"name,omitempty"`
 		Origins   []string        `json:"allowed_origins,omitempty"`
 		Salt      []byte          `json:"salt"`
+		TreeKeys  []treeKeyShape  `json:"tree_keys"`
 		Closed    bool            `json:"closed,omitempty"`
 		CreatedAt calendar.Micros `json:"created_at"`
 		ClosedAt  calendar.Micros `json:"closed_at,omitempty"`
 		MovedTo   string          `json:"moved_to,omitempty"`
 		MovedAt   calendar.Micros `json:"moved_at,omitempty"`
+	}
+	treeKeyShape struct {
+		FromSeq uint64 `json:"from_seq"`
+		Key     []byte `json:"key"`
 	}
 	keyShape struct {
 		Name      string          `json:"name,omitempty"`
@@ -54,9 +60,14 @@ type (
 )
 
 func encodeTenant(t *Tenant) []byte {
-	return entity.Shape(tenantShape{
-		t.ID, t.Name, t.AllowedOrigins, t.Salt[:], t.Closed, t.CreatedAt, t.ClosedAt, t.MovedTo, t.MovedAt,
-	})
+	out := tenantShape{
+		ID: t.ID, Name: t.Name, Origins: t.AllowedOrigins, Salt: t.Salt[:], TreeKeys: make([]treeKeyShape, len(t.TreeKeys)),
+		Closed: t.Closed, CreatedAt: t.CreatedAt, ClosedAt: t.ClosedAt, MovedTo: t.MovedTo, MovedAt: t.MovedAt,
+	}
+	for i := range t.TreeKeys {
+		out.TreeKeys[i] = treeKeyShape{t.TreeKeys[i].FromSeq, t.TreeKeys[i].Secret[:]}
+	}
+	return entity.Shape(out)
 }
 
 func decodeTenant(e *entity.Entity) (Tenant, error) {
@@ -70,6 +81,13 @@ func decodeTenant(e *entity.Entity) (Tenant, error) {
 	}
 	if copy(out.Salt[:], in.Salt) != len(out.Salt) || len(in.Salt) != len(out.Salt) {
 		return Tenant{}, fmt.Errorf("its salt has %d bytes", len(in.Salt))
+	}
+	for _, k := range in.TreeKeys {
+		key := tree.Key{FromSeq: k.FromSeq}
+		if copy(key.Secret[:], k.Key) != len(key.Secret) || len(k.Key) != len(key.Secret) {
+			return Tenant{}, fmt.Errorf("a key of its tree has %d bytes", len(k.Key))
+		}
+		out.TreeKeys = append(out.TreeKeys, key)
 	}
 	return out, nil
 }

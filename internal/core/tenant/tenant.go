@@ -11,6 +11,7 @@ import (
 
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/problem"
+	"github.com/tallystick/tallystick/internal/core/tree"
 )
 
 // Operator is the reserved tenant of the deployment itself. Its ledger holds the operator's key and what the
@@ -31,8 +32,9 @@ type Tenant struct {
 	ID             string
 	Name           string
 	AllowedOrigins []string
-	Salt           [32]byte // of derived keys; never changes, never shown
-	Closed         bool     // refuses writes, stays readable
+	Salt           [32]byte   // of derived keys; never changes, never shown
+	TreeKeys       []tree.Key // of the ledger's tree; never shown
+	Closed         bool       // refuses writes, stays readable
 	CreatedAt      calendar.Micros
 	ClosedAt       calendar.Micros
 	MovedTo        string // the store that the ledger was moved to; "": it is kept here
