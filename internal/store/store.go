@@ -4,11 +4,15 @@ package store
 
 import (
 	"context"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/entity"
 	"github.com/tallystick/tallystick/internal/core/ledger"
+	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/core/tenant"
+	"github.com/tallystick/tallystick/internal/core/tree"
 	"github.com/tallystick/tallystick/internal/core/usage"
 )
 
@@ -16,11 +20,26 @@ import (
 // keeps none of their memory once Record has returned.
 type Batch struct {
 	Tenant string
+	By     string // the API key or the source that brings the facts; their rows name it
 	Events []usage.Event
 }
 
 // MaxBatch bounds the events of a batch.
 const MaxBatch = 10_000
+
+// MaxBy bounds the bytes of who brings a batch.
+const MaxBy = 128
+
+// Check refuses a batch that no store takes. Errors: TooLarge, Malformed.
+func (b *Batch) Check() error {
+	if len(b.Events) > MaxBatch {
+		return problem.New(problem.TooLarge, "at most %d events in a batch, this has %d", MaxBatch, len(b.Events))
+	}
+	if len(b.By) > MaxBy || !utf8.ValidString(b.By) || strings.IndexByte(b.By, 0) >= 0 {
+		return problem.New(problem.Malformed, "who brings a batch is named by at most %d bytes of UTF-8 without NUL", MaxBy)
+	}
+	return nil
+}
 
 // Store makes facts permanent. All methods are safe for concurrent use. Besides the errors they name, they return
 // problem.Busy when queues are full and problem.Unavailable when the store cannot commit or read now; nothing was then changed,
@@ -28,7 +47,7 @@ const MaxBatch = 10_000
 type Store interface {
 	// Record judges and commits the batch's facts and answers when all that the verdicts rest on is durable. Verdicts stand in
 	// the order of the events. A closed tenant knows its facts as duplicates and refuses all others. Errors: NotFound (no such
-	// tenant), TooLarge.
+	// tenant), TooLarge, Malformed (see Batch.Check).
 	Record(ctx context.Context, b Batch) ([]usage.Verdict, error)
 
 	// Update runs fn and commits the changes it appended, all or none; an error of fn discards them and is returned as it is.
@@ -92,8 +111,10 @@ type View interface {
 	// Sections calls fn for the sections from the one that holds row first, in order. Sections are valid during the call only. Errors:
 	// Archived (rows of a section have left).
 	Sections(first uint64, fn func(s *ledger.Section) error) error
-	// Remains is Sections for those who can do with what is left of sections whose rows have left.
-	Remains(first uint64, fn func(s *ledger.Section) error) error
+	// Tree gives what the store has of the ledger's tree. Errors: Archived (leaves of rows that left with their tile).
+	Tree() tree.Source
+	// PrunedSections is Sections for those who can do with what is left of sections whose rows have left.
+	PrunedSections(first uint64, fn func(s *ledger.Section) error) error
 	// AuditEvents lists the changes that the query names, the newest first, without their states.
 	AuditEvents(q AuditQuery) ([]ledger.Row, error)
 	// Slice calls fn for the usage that the query names, piece by piece, in no particular order; every row of it is in exactly one piece.
@@ -140,8 +161,9 @@ type Page struct {
 
 // RowHint says which rows a scan is for, so that a store can pass over the rest.
 type RowHint struct {
-	From, To calendar.Micros // event times, half open; zero: unbounded. Rows that are not events are let through by Changes
+	From, To calendar.Micros // event times, half open; zero: unbounded
 	Adjusted bool            // only adjusted events
-	Changes  bool            // changes are wanted
 	Events   bool            // events are wanted
+	Entries  bool            // entries are wanted
+	Changes  bool            // changes are wanted
 }

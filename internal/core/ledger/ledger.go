@@ -143,3 +143,19 @@ func (h *Hasher) Grow(t tree.Tree, keys *tree.Keys, rows []Row, tiles []tree.Til
 	tiles = a.Append(h.leaves, tiles)
 	return a.Tree(), tiles
 }
+
+// Check gives a section to a check of the tree: leaves of the rows that are there, and gaps where others have left.
+func (h *Hasher) Check(c *tree.Check, keys *tree.Keys, s *Section) error {
+	next := s.First
+	for i := range s.Rows {
+		r := &s.Rows[i]
+		if err := c.Gone(int(r.Seq - next)); err != nil {
+			return err
+		}
+		if err := c.Add(h.Leaf(keys, r)); err != nil {
+			return err
+		}
+		next = r.Seq + 1
+	}
+	return c.Gone(int(s.First + uint64(s.Count()) - next))
+}

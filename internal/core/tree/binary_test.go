@@ -36,9 +36,10 @@ func TestBinaryHasOneForm(t *testing.T) {
 		"a size with padding": {0x80, 0x00},
 		"a padded size of one": append([]byte{0x81, 0x00},
 			make([]byte, HashSize)...),
-		"a size above the largest": binary.AppendUvarint(nil, MaxSize+1),
-		"a size above 64 bits":     bytes.Repeat([]byte{0xff}, 11),
-		"no peak":                  {1},
+		"a size above the largest": append(binary.AppendUvarint(nil, MaxSize+1),
+			make([]byte, HashSize)...),
+		"a size above 64 bits": bytes.Repeat([]byte{0xff}, 11),
+		"no peak":              {1},
 	} {
 		if _, _, err := ReadBinary(b); err == nil {
 			t.Errorf("%s was taken for a tree", name)

@@ -217,8 +217,17 @@ func TestASourceThatReturnsLessIsRefused(t *testing.T) {
 	}
 }
 
+// anything has every leaf and every tile.
+type anything struct{}
+
+func (anything) Leaves(first, last uint64) ([]Hash, error) { return make([]Hash, last-first+1), nil }
+
+func (anything) Tiles(_ int, first, last uint64) ([]Hash, error) {
+	return make([]Hash, last-first+1), nil
+}
+
 func TestOutOfBounds(t *testing.T) {
-	src := keep(nil, nil)
+	src := anything{}
 	for _, c := range []struct {
 		height int
 		index  uint64
@@ -226,6 +235,14 @@ func TestOutOfBounds(t *testing.T) {
 		if _, err := Subtree(src, c.height, c.index); err == nil {
 			t.Errorf("a subtree of height %d at %d", c.height, c.index)
 		}
+	}
+	for _, height := range []int{0, 7, 8, 61, 62} {
+		if _, err := Subtree(src, height, MaxSize>>height-1); err != nil {
+			t.Errorf("the last subtree of height %d: %v", height, err)
+		}
+	}
+	if tree, err := Rebuild(src, MaxSize); err != nil || tree.Size() != MaxSize {
+		t.Errorf("rebuild the largest tree: size %d, %v", tree.Size(), err)
 	}
 	if _, err := Rebuild(src, MaxSize+1); err == nil {
 		t.Error("a tree larger than the largest")

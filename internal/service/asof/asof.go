@@ -69,7 +69,7 @@ func lastBy(v store.View, t calendar.Micros, head uint64) (uint64, error) {
 	var failed error
 	n := sort.Search(int(head), func(i int) bool {
 		at := calendar.Micros(0)
-		err := v.Remains(uint64(i)+1, func(s *ledger.Section) error {
+		err := v.PrunedSections(uint64(i)+1, func(s *ledger.Section) error {
 			at = s.At
 			return errSeen
 		})

@@ -116,7 +116,7 @@ type then struct {
 func fold(t *testing.T, v store.View, seq uint64) then {
 	t.Helper()
 	out := then{map[string]meter.Meter{}, map[calendar.Month]usage.Period{}, map[usage.CounterID]asof.Manual{}, map[calendar.Month]bool{}}
-	err := v.Remains(1, func(s *ledger.Section) error {
+	err := v.PrunedSections(1, func(s *ledger.Section) error {
 		for i := range s.Rows {
 			r := &s.Rows[i]
 			if r.Seq > seq || r.Change == nil {

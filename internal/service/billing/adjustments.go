@@ -91,7 +91,7 @@ func (l *adjustmentList) read(v store.View, after uint64) error {
 
 // take adds a row's adjustments. Rows are valid during the call only.
 func (l *adjustmentList) take(r *ledger.Row) error {
-	if r.Change != nil {
+	if r.Kind() != ledger.EventRow {
 		e := r.Entity()
 		a, err := usage.AdjustmentKind.ReadIf(&e)
 		if err == nil && a != nil && l.wants(a) {

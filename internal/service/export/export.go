@@ -32,8 +32,21 @@ type Kind string
 // The kinds.
 const (
 	Events  Kind = "events"  // usage events and their corrections
-	Changes Kind = "changes" // all other rows: what the audit log tells
+	Entries Kind = "entries" // of accounts
+	Changes Kind = "changes" // what the audit log shows
 )
+
+// rows are the rows of a kind.
+func (k Kind) rows() ledger.RowKind {
+	switch k {
+	case Entries:
+		return ledger.EntryRow
+	case Changes:
+		return ledger.ChangeRow
+	case Events:
+	}
+	return ledger.EventRow
+}
 
 // Filter says which rows are wanted; zero fields take any.
 type Filter struct {

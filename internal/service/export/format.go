@@ -22,10 +22,14 @@ type encoder interface {
 }
 
 func newEncoder(w io.Writer, k Kind, f Format) (encoder, error) {
-	if k == Changes {
+	switch k {
+	case Changes:
 		return encoderOf(w, f, recordOfChange)
+	case Entries:
+		return encoderOf(w, f, recordOfEntry)
+	default:
+		return encoderOf(w, f, recordOfEvent)
 	}
-	return encoderOf(w, f, recordOfEvent)
 }
 
 func encoderOf[T any](w io.Writer, f Format, record func(*Ledger, *ledger.Row) (T, error)) (encoder, error) {

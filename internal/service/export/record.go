@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/tallystick/tallystick/internal/core/account"
 	"github.com/tallystick/tallystick/internal/core/amount"
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/ledger"
@@ -72,7 +73,35 @@ type eventRecord struct {
 	Corrects   string   `json:"corrects,omitempty" parquet:"corrects,optional"`
 	Reason     string   `json:"reason,omitempty" parquet:"reason,optional"`
 	ReceivedAt moment   `json:"received_at" parquet:"received_at,timestamp(microsecond)"`
+	By         string   `json:"by,omitempty" parquet:"by,optional,dict"`
 	Outcomes   document `json:"outcomes" parquet:"outcomes,json"`
+}
+
+// entryRecord is an account entry as it is exported.
+type entryRecord struct {
+	Tenant     string   `json:"tenant" parquet:"tenant,dict"`
+	Seq        int64    `json:"seq" parquet:"seq,delta"`
+	ID         string   `json:"id" parquet:"id"`
+	Account    string   `json:"account" parquet:"account,dict"`
+	Type       string   `json:"type" parquet:"type,dict"`
+	Amount     decimal  `json:"amount" parquet:"amount,decimal(12:38)"`
+	Time       moment   `json:"time" parquet:"time,timestamp(microsecond)"`
+	Sequence   *int64   `json:"sequence,omitempty" parquet:"sequence,optional"`
+	Counter    string   `json:"counter_account,omitempty" parquet:"counter_account,optional,dict"`
+	Transfer   string   `json:"transfer,omitempty" parquet:"transfer,optional"`
+	Hold       string   `json:"hold,omitempty" parquet:"hold,optional"`
+	Expires    *moment  `json:"expires_at,omitempty" parquet:"expires_at,optional,timestamp(microsecond)"`
+	Corrects   string   `json:"corrects,omitempty" parquet:"corrects,optional"`
+	Reason     string   `json:"reason,omitempty" parquet:"reason,optional"`
+	Metadata   document `json:"metadata" parquet:"metadata,json"`
+	System     bool     `json:"system" parquet:"system"`
+	Late       bool     `json:"late" parquet:"late"`
+	Gap        bool     `json:"gap" parquet:"gap"`
+	Version    int64    `json:"version" parquet:"version"`
+	Balance    decimal  `json:"balance" parquet:"balance,decimal(12:38)"`
+	Held       decimal  `json:"held" parquet:"held,decimal(12:38)"`
+	ReceivedAt moment   `json:"received_at" parquet:"received_at,timestamp(microsecond)"`
+	By         string   `json:"by,omitempty" parquet:"by,optional,dict"`
 }
 
 // changeRecord is any other row. The state that the ledger keeps with it stays there: it holds salts and hashes.
@@ -111,7 +140,7 @@ func recordOfEvent(l *Ledger, row *ledger.Row) (eventRecord, error) {
 	out := eventRecord{
 		Tenant: l.Tenant, Seq: int64(row.Seq), ID: r.Key.ID(), Status: r.Status().String(), Overage: r.Over(), Meter: r.Meter, Type: r.Type,
 		Customer: r.Customer, Resource: r.Resource, Time: moment(r.Time), Quantity: decimal(r.Quantity.Decimal()), Properties: noDocument,
-		Corrects: r.Corrects, Reason: r.Reason, ReceivedAt: moment(row.At),
+		Corrects: r.Corrects, Reason: r.Reason, ReceivedAt: moment(row.At), By: row.By,
 	}
 	if r.Properties != "" {
 		out.Properties = document(r.Properties)
@@ -137,6 +166,29 @@ func outcomeOf(l *Ledger, row *ledger.Row, o *usage.Outcome) outcomeJSON {
 		out.Status = usage.Overage.String()
 	}
 	return out
+}
+
+func recordOfEntry(l *Ledger, row *ledger.Row) (entryRecord, error) {
+	r := row.Entry
+	out := entryRecord{
+		Tenant: l.Tenant, Seq: int64(row.Seq), ID: r.ID, Account: r.Account, Type: r.Type.String(),
+		Amount: decimal(r.Amount.Decimal()), Time: moment(r.Time), Counter: r.Counter, Transfer: r.Transfer, Hold: r.Hold,
+		Corrects: r.Corrects, Reason: r.Reason, Metadata: noDocument, System: r.System, Late: r.Late, Gap: r.Gap,
+		Version: int64(r.Version), Balance: decimal(r.Balance.Decimal()), Held: decimal(r.Held.Decimal()),
+		ReceivedAt: moment(row.At), By: row.By,
+	}
+	if r.Metadata != "" {
+		out.Metadata = document(r.Metadata)
+	}
+	if r.Given&account.GivenSequence != 0 {
+		n := int64(r.Sequence)
+		out.Sequence = &n
+	}
+	if r.Expires != 0 {
+		at := moment(r.Expires)
+		out.Expires = &at
+	}
+	return out, nil
 }
 
 func recordOfChange(l *Ledger, row *ledger.Row) (changeRecord, error) {

@@ -117,14 +117,18 @@ func Lines(ctx context.Context, s store.Store, k Kind, f Filter, after, until ui
 }
 
 func recordOf(l *Ledger, k Kind, r *ledger.Row) (any, error) {
-	if k == Changes {
+	switch k {
+	case Changes:
 		return recordOfChange(l, r)
+	case Entries:
+		return recordOfEntry(l, r)
+	default:
+		return recordOfEvent(l, r)
 	}
-	return recordOfEvent(l, r)
 }
 
 func (f *Filter) hint(k Kind) store.RowHint {
-	h := store.RowHint{Events: k == Events, Changes: k == Changes}
+	h := store.RowHint{Events: k == Events, Entries: k == Entries, Changes: k == Changes}
 	if f.From != nil {
 		h.From = *f.From
 	}
@@ -136,15 +140,19 @@ func (f *Filter) hint(k Kind) store.RowHint {
 
 func (f *Filter) wants(l *Ledger, k Kind, row *ledger.Row) bool {
 	at := row.At
-	if row.Event != nil {
+	switch row.Kind() {
+	case ledger.EventRow:
 		at = row.Event.Time
+	case ledger.EntryRow:
+		at = row.Entry.Time
+	case ledger.ChangeRow:
 	}
 	switch {
-	case (row.Event != nil) != (k == Events),
+	case row.Kind() != k.rows(),
 		f.From != nil && at < *f.From,
 		f.To != nil && at >= *f.To:
 		return false
-	case row.Event == nil:
+	case row.Kind() != ledger.EventRow:
 		return true
 	case f.Customer != "" && row.Event.Customer != f.Customer:
 		return false

@@ -92,5 +92,5 @@ func (v *Visit) pass(ctx context.Context, events []usage.Event) ([]usage.Verdict
 		return nil, err
 	}
 	defer leave()
-	return v.gate.store.Record(ctx, store.Batch{Tenant: v.Tenant, Events: events})
+	return v.gate.store.Record(ctx, store.Batch{Tenant: v.Tenant, By: v.KeyID, Events: events})
 }

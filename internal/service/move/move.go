@@ -23,6 +23,7 @@ import (
 	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/core/tenant"
+	"github.com/tallystick/tallystick/internal/core/tree"
 	"github.com/tallystick/tallystick/internal/service/verify"
 	"github.com/tallystick/tallystick/internal/store"
 )
@@ -209,7 +210,7 @@ func (r *run) copy(id string) error {
 	return nil
 }
 
-// carry copies what the target lacks of one ledger, hashing the chain also where the target has the rows already: from
+// carry copies what the target lacks of one ledger, hashing the tree also where the target has the rows already: from
 // the first row on, or from where both were found to be the same. It returns the head that both then have.
 func (r *run) carry(id string, same ledger.Head) (ledger.Head, error) {
 	have, err := look(r.ctx, r.to, id)
@@ -224,9 +225,14 @@ func (r *run) carry(id string, same ledger.Head) (ledger.Head, error) {
 			return err
 		}
 		marked = t.MovedTo != ""
+		keys, err := tree.NewKeys(t.TreeKeys)
+		if err != nil {
+			return err
+		}
 		head, end, whole := v.Head(), stand{v.Head(), t.MovedTo}.kept().Seq, same
 		err = v.Sections(same.Seq+1, func(s *ledger.Section) error {
-			whole = ledger.Head{Seq: s.First + uint64(len(s.Rows)) - 1, Chain: hasher.Next(whole.Chain, s.Rows), Clock: s.At}
+			whole.Tree, _ = hasher.Grow(whole.Tree, keys, s.Rows, nil)
+			whole.Seq, whole.Clock = whole.Tree.Size(), s.At
 			if s.First > end {
 				return nil // the mark
 			}
@@ -234,8 +240,8 @@ func (r *run) carry(id string, same ledger.Head) (ledger.Head, error) {
 			return r.section(id, have.head, last, s)
 		})
 		if err == nil && whole != head {
-			err = fmt.Errorf("its rows end with %d and chain %x, its head is at %d with %x: %w",
-				whole.Seq, whole.Chain, head.Seq, head.Chain, ErrBroken)
+			err = fmt.Errorf("its rows end with %d and the root %x, its head is at %d with %x: %w",
+				whole.Seq, whole.Tree.Root(), head.Seq, head.Tree.Root(), ErrBroken)
 		}
 		return err
 	})
@@ -249,8 +255,8 @@ func (r *run) carry(id string, same ledger.Head) (ledger.Head, error) {
 		return last, err
 	}
 	if have.head != last {
-		return last, fmt.Errorf("the target stands at row %d with chain %x, the source at row %d with %x: %w",
-			have.head.Seq, have.head.Chain, last.Seq, last.Chain, ErrDiffers)
+		return last, fmt.Errorf("the target stands at row %d with the root %x, the source at row %d with %x: %w",
+			have.head.Seq, have.head.Tree.Root(), last.Seq, last.Tree.Root(), ErrDiffers)
 	}
 	return last, nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/tallystick/tallystick/internal/core/entity"
 	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/core/tenant"
+	"github.com/tallystick/tallystick/internal/core/tree"
 	"github.com/tallystick/tallystick/internal/service/ledgers"
 	"github.com/tallystick/tallystick/internal/store"
 )
@@ -38,7 +39,7 @@ func (s *Service) CreateTenant(ctx context.Context, actor string, t tenant.Tenan
 
 // found brings a tenant into being together with its first key: a tenant that nobody can speak for never exists.
 func (s *Service) found(ctx context.Context, actor string, t tenant.Tenant) (tenant.Tenant, string, error) {
-	if err := s.draw(t.Salt[:]); err != nil {
+	if err := s.drawSecrets(&t); err != nil {
 		return tenant.Tenant{}, "", err
 	}
 	key, token, err := s.newKey(t.ID, tenant.APIKey{Name: "first key", Scopes: tenant.Admin})
@@ -99,7 +100,7 @@ func (s *Service) FoundOperator(ctx context.Context) error {
 // foundOperator makes the operator's ledger unless it is there, and goes on with it.
 func (s *Service) foundOperator(ctx context.Context, then func(tx store.Tx) error) error {
 	t := tenant.Tenant{ID: tenant.Operator, Name: "Operator"}
-	if err := s.draw(t.Salt[:]); err != nil {
+	if err := s.drawSecrets(&t); err != nil {
 		return err
 	}
 	return s.store.Update(ctx, tenant.Operator, func(tx store.Tx) error {
@@ -235,9 +236,18 @@ func appendTenant(tx store.Tx, actor string, action string, t *tenant.Tenant) er
 	return err
 }
 
-// shown is a tenant without its salt.
+// drawSecrets gives a new tenant its salt and the first key of its tree.
+func (s *Service) drawSecrets(t *tenant.Tenant) error {
+	t.TreeKeys = []tree.Key{{FromSeq: 1}}
+	if err := s.draw(t.Salt[:]); err != nil {
+		return err
+	}
+	return s.draw(t.TreeKeys[0].Secret[:])
+}
+
+// shown is a tenant without its secrets.
 func shown(t tenant.Tenant) tenant.Tenant {
-	t.Salt = [32]byte{}
+	t.Salt, t.TreeKeys = [32]byte{}, nil
 	return t
 }
 

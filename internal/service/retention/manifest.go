@@ -26,7 +26,7 @@ type manifestJSON struct {
 	FirstSeq uint64      `json:"first_seq"`
 	LastSeq  uint64      `json:"last_seq"`
 	Sections uint64      `json:"sections"`
-	Chain    string      `json:"chain"` // SHA-256 over first row, number of rows and chain of every section with rows here
+	Leaves   string      `json:"leaves"` // SHA-256 over the leaves of the rows here, in order
 	Meters   []meterJSON `json:"meters"`
 	Files    []fileJSON  `json:"files"`
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/tallystick/tallystick/internal/core/amount"
 	"github.com/tallystick/tallystick/internal/core/ledger"
+	"github.com/tallystick/tallystick/internal/core/tree"
 	"github.com/tallystick/tallystick/internal/store"
 )
 
@@ -156,16 +157,23 @@ func (r *run) readBack(id string, want manifest) error {
 	}
 	rows := openRows(r.ctx, r.shelf, &m, 0, true)
 	defer func() { _ = rows.close() }() // was only read
-	p := proof{manifest: &m, chain: sha256.New(), sums: map[uint32]*taken{}}
+	p := proof{manifest: &m, leaves: sha256.New(), sums: map[uint32]*taken{}}
 	err = r.store.View(r.ctx, id, func(v store.View) error {
 		if p.slugs, err = store.Slugs(v); err != nil {
+			return err
+		}
+		t, err := store.Tenant(v)
+		if err != nil {
+			return err
+		}
+		if p.keys, err = tree.NewKeys(t.TreeKeys); err != nil {
 			return err
 		}
 		hint := store.RowHint{From: m.month.Start(), To: m.month.End(), Events: true}
 		for after, end := uint64(0), false; !end; {
 			var failed error
 			after, end, err = v.Rows(after, hint, func(row *ledger.Row) bool {
-				if row.Event == nil || row.Event.Month() != m.month {
+				if row.Kind() != ledger.EventRow || row.Event.Month() != m.month {
 					return true
 				}
 				failed = p.compare(row, rows)
@@ -193,7 +201,9 @@ type proof struct {
 	rows       uint64
 	sections   uint64
 	section    uint64
-	chain      hash.Hash
+	leaves     hash.Hash
+	hasher     ledger.Hasher
+	keys       *tree.Keys
 	sums       map[uint32]*taken
 	have, want []byte
 }
@@ -208,15 +218,16 @@ func (p *proof) compare(row *ledger.Row, rows *rowsOf) error {
 	if err != nil {
 		return err
 	}
-	p.have, p.want = ledger.AppendCanonical(p.have[:0], &got), ledger.AppendCanonical(p.want[:0], row)
+	p.have, p.want = ledger.AppendCanonical(p.have[:0], &got, tree.Hash{}), ledger.AppendCanonical(p.want[:0], row, tree.Hash{})
 	if !bytes.Equal(p.have, p.want) {
 		return fmt.Errorf("row %d of the ledger is another one in the archive", row.Seq)
 	}
-	if at := (place{rec.SectionFirst, int(rec.SectionRows), rec.SectionChain}); p.section != at.first {
-		p.section = at.first
+	if p.section != rec.SectionFirst {
+		p.section = rec.SectionFirst
 		p.sections++
-		hashPlace(p.chain, &at)
 	}
+	leaf := p.hasher.Leaf(p.keys, &got)
+	p.leaves.Write(leaf[:])
 	p.rows++
 	for i := range row.Event.Outcomes {
 		o := &row.Event.Outcomes[i]
@@ -234,7 +245,7 @@ func (p *proof) compare(row *ledger.Row, rows *rowsOf) error {
 // end compares what was read with what the manifest says.
 func (p *proof) end() error {
 	m := p.manifest
-	if p.rows != m.Rows || p.sections != m.Sections || hex.EncodeToString(p.chain.Sum(nil)) != m.Chain || len(p.sums) != len(m.Meters) {
+	if p.rows != m.Rows || p.sections != m.Sections || hex.EncodeToString(p.leaves.Sum(nil)) != m.Leaves || len(p.sums) != len(m.Meters) {
 		return errors.New("the archive holds other rows or sections than its manifest says")
 	}
 	for _, t := range p.sums {

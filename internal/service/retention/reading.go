@@ -47,7 +47,7 @@ func (v *view) Rows(after uint64, hint store.RowHint, fn func(*ledger.Row) bool)
 	sources := v.open(v.Horizon().Needed(after, hint), after)
 	defer sources.close()
 	last, shown := after, 0
-	err = v.Remains(after+1, func(s *ledger.Section) error {
+	err = v.PrunedSections(after+1, func(s *ledger.Section) error {
 		rows, err := sources.fill(s)
 		if err != nil {
 			return err
@@ -78,7 +78,7 @@ func (v *view) Sections(first uint64, fn func(*ledger.Section) error) error {
 	sources := v.open(v.Horizon().Archives, 0)
 	defer sources.close()
 	started := false
-	return v.Remains(first, func(s *ledger.Section) error {
+	return v.PrunedSections(first, func(s *ledger.Section) error {
 		if !started {
 			started = true
 			sources.seek(s.First - 1)

@@ -6,10 +6,11 @@ import (
 
 	"github.com/tallystick/tallystick/internal/core/amount"
 	"github.com/tallystick/tallystick/internal/core/ledger"
+	"github.com/tallystick/tallystick/internal/core/tree"
 )
 
 // record is a usage row in an archive. Row is the row's canonical encoding, of which alone a row is restored; the columns beside it
-// are for whoever looks into the file with other tools. A row also says which section it stood in and the chain after it.
+// are for whoever looks into the file with other tools. A row also says which section it stood in.
 type record struct {
 	Seq          uint64         `parquet:"seq,delta"`
 	ReceivedAt   int64          `parquet:"received_at,timestamp(microsecond),delta"`
@@ -25,7 +26,6 @@ type record struct {
 	Corrects     string         `parquet:"corrects,optional"`
 	SectionFirst uint64         `parquet:"section_first,delta"`
 	SectionRows  uint32         `parquet:"section_rows"`
-	SectionChain [32]byte       `parquet:"section_chain,dict"`
 	Row          []byte         `parquet:"row"`
 }
 
@@ -34,7 +34,7 @@ func recordOf(r *ledger.Row, s *place) record {
 	return record{
 		Seq: r.Seq, ReceivedAt: int64(r.At), Time: int64(e.Time), ID: e.Key.ID(), Status: e.Status().String(), Meter: e.Meter, Type: e.Type,
 		Customer: e.Customer, Resource: e.Resource, Quantity: e.Quantity.Decimal(), Properties: e.Properties, Corrects: e.Corrects,
-		SectionFirst: s.first, SectionRows: uint32(s.rows), SectionChain: s.chain, Row: ledger.AppendCanonical(nil, r),
+		SectionFirst: s.first, SectionRows: uint32(s.rows), Row: ledger.AppendCanonical(nil, r, tree.Hash{}),
 	}
 }
 
@@ -44,7 +44,7 @@ func (r *record) row() (ledger.Row, error) {
 	if err != nil {
 		return out, fmt.Errorf("row %d: %w", r.Seq, err)
 	}
-	again := recordOf(&out, &place{r.SectionFirst, int(r.SectionRows), r.SectionChain})
+	again := recordOf(&out, &place{r.SectionFirst, int(r.SectionRows)})
 	if !again.equal(r) || out.Seq < r.SectionFirst || out.Seq >= r.SectionFirst+uint64(r.SectionRows) {
 		return out, fmt.Errorf("row %d: its columns contradict its encoding", r.Seq)
 	}
@@ -61,5 +61,4 @@ func (r *record) equal(o *record) bool {
 type place struct {
 	first uint64
 	rows  int
-	chain [32]byte
 }

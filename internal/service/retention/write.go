@@ -3,7 +3,6 @@ package retention
 import (
 	"cmp"
 	"crypto/sha256"
-	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -19,6 +18,7 @@ import (
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/tenant"
+	"github.com/tallystick/tallystick/internal/core/tree"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/store"
 )
@@ -67,7 +67,9 @@ type monthFiles struct {
 	meters      map[uint32]*taken
 	sections    uint64
 	section     uint64 // the last one's first row
-	chain       hash.Hash
+	leaves      hash.Hash
+	hasher      ledger.Hasher
+	keys        *tree.Keys
 }
 
 // taken is what one meter took from the rows.
@@ -86,7 +88,7 @@ type monthFile struct {
 	size        int64
 }
 
-// write reads the tenant's ledger once from its first section on, which proves the chain, and puts the rows of the months that are
+// write reads the tenant's ledger once from its first section on, which proves the tree, and puts the rows of the months that are
 // due into files. A dry run only counts them.
 func (r *run) write(id string, d *due) (*written, error) {
 	w := &written{months: map[calendar.Month]*monthFiles{}}
@@ -99,23 +101,27 @@ func (r *run) write(id string, d *due) (*written, error) {
 		if err != nil {
 			return err
 		}
+		keys, err := tree.NewKeys(t.TreeKeys)
+		if err != nil {
+			return err
+		}
 		var hasher ledger.Hasher
-		at, head := place{}, v.Head()
-		err = v.Remains(1, func(s *ledger.Section) error {
+		differs := false
+		whole := tree.NewCheck(v.Tree(), func(tree.Tile, tree.Hash) { differs = true })
+		at := place{}
+		err = v.PrunedSections(1, func(s *ledger.Section) error {
 			at.first, at.rows = s.First, s.Count()
-			if s.Gone == 0 {
-				at.chain = hasher.Next(at.chain, s.Rows)
-			} else {
-				at.chain = s.Chain
+			if err := hasher.Check(whole, keys, s); err != nil {
+				return err
 			}
 			for i := range s.Rows {
-				e := s.Rows[i].Event
-				if e == nil || !d.months[e.Month()] {
+				if s.Rows[i].Kind() != ledger.EventRow || !d.months[s.Rows[i].Event.Month()] {
 					continue
 				}
+				e := s.Rows[i].Event
 				m := w.months[e.Month()]
 				if m == nil {
-					m = &monthFiles{dir: r.o.Temp, dry: r.o.DryRun, tenant: t, month: e.Month(), slugs: slugs, meters: map[uint32]*taken{}, chain: sha256.New()}
+					m = &monthFiles{dir: r.o.Temp, dry: r.o.DryRun, tenant: t, month: e.Month(), slugs: slugs, meters: map[uint32]*taken{}, leaves: sha256.New(), keys: keys}
 					w.months[m.month] = m
 				}
 				if err := m.add(&s.Rows[i], &at); err != nil {
@@ -124,8 +130,12 @@ func (r *run) write(id string, d *due) (*written, error) {
 			}
 			return r.ctx.Err()
 		})
-		if err == nil && at.chain != head.Chain {
-			err = errors.New("the rows do not add up to the ledger's chain: run `tallystick verify`; nothing was archived")
+		if err != nil {
+			return err
+		}
+		got, err := whole.Tree()
+		if err == nil && (differs || got != v.Head().Tree) {
+			err = errors.New("the rows do not add up to the ledger's tree: run `tallystick verify`; nothing was archived")
 		}
 		return err
 	})
@@ -163,8 +173,9 @@ func (m *monthFiles) add(r *ledger.Row, at *place) error {
 	if m.section != at.first {
 		m.section = at.first
 		m.sections++
-		hashPlace(m.chain, at)
 	}
+	leaf := m.hasher.Leaf(m.keys, r)
+	m.leaves.Write(leaf[:])
 	if m.dry {
 		return nil
 	}
@@ -173,12 +184,6 @@ func (m *monthFiles) add(r *ledger.Row, at *place) error {
 		return nil
 	}
 	return m.flush()
-}
-
-func hashPlace(h hash.Hash, at *place) {
-	b := binary.AppendUvarint(nil, at.first)
-	b = binary.AppendUvarint(b, uint64(at.rows))
-	h.Write(append(b, at.chain[:]...))
 }
 
 // flush writes the records that were gathered, into the next file when this one is long enough.
@@ -251,7 +256,7 @@ func (m *monthFiles) bytes() (n int64) {
 func (r *run) put(m *monthFiles) (manifest, error) {
 	dir := folder(&m.tenant)
 	out := manifestJSON{Version: manifestVersion, Tenant: m.tenant.ID, Ledger: ledgerID(&m.tenant), Month: m.month.String(), Rows: m.rows, Stay: m.stay,
-		Sections: m.sections, Chain: hex.EncodeToString(m.chain.Sum(nil)), Meters: m.sums()}
+		Sections: m.sections, Leaves: hex.EncodeToString(m.leaves.Sum(nil)), Meters: m.sums()}
 	for i, f := range m.files {
 		sum := f.sum.Sum(nil)
 		name := fmt.Sprintf("%s/%s-%04d-%x.parquet", dir, m.month, i+1, sum[:8])

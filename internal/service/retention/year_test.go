@@ -153,7 +153,7 @@ func (l *life) allLeft(r *retention.Report) {
 	}
 	stay := map[string]int{}
 	err := l.s.View(ctx, acme, func(v store.View) error {
-		return v.Remains(1, func(s *ledger.Section) error {
+		return v.PrunedSections(1, func(s *ledger.Section) error {
 			for i := range s.Rows {
 				e := s.Rows[i].Event
 				if e == nil || !archived[e.Month()] {

@@ -41,7 +41,7 @@ func (b *book) followAlerts(r *ledger.Row) error {
 	if !a.follows {
 		return nil
 	}
-	if r.Event != nil {
+	if r.Kind() == ledger.EventRow {
 		b.missedAlerts()
 		return b.followEvent(r)
 	}

@@ -1,7 +1,6 @@
 package verify
 
 import (
-	"crypto/sha256"
 	"fmt"
 	"hash/maphash"
 
@@ -9,6 +8,7 @@ import (
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/quota"
+	"github.com/tallystick/tallystick/internal/core/tree"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/store"
 )
@@ -119,15 +119,20 @@ func (b *book) examine() error {
 // gather is the first pass.
 func (b *book) gather() error {
 	var hasher ledger.Hasher
-	var chain [sha256.Size]byte
+	keys, err := b.treeKeys()
+	if err != nil {
+		return err
+	}
+	whole := tree.NewCheck(b.v.Tree(), func(want tree.Tile, got tree.Hash) {
+		first, last := want.Rows()
+		b.differs(fmt.Sprintf("hash of rows %d to %d", first, last), fmt.Sprintf("%x", want.Hash), fmt.Sprintf("%x", got))
+	})
 	next, clock := uint64(1), calendar.Micros(0)
-	err := b.v.Remains(1, func(s *ledger.Section) error {
+	err = b.v.PrunedSections(1, func(s *ledger.Section) error {
 		b.checkSection(s, next, clock)
 		next, clock = s.First+uint64(s.Count()), max(clock, s.At)
-		if s.Gone == 0 {
-			chain = hasher.Next(chain, s.Rows)
-		} else {
-			chain = s.Chain
+		if err := hasher.Check(whole, keys, s); err != nil {
+			return err
 		}
 		b.work += uint64(len(s.Rows)) * uint64(len(s.Rows))
 		for i := range s.Rows {
@@ -151,10 +156,22 @@ func (b *book) gather() error {
 	if clock != b.head.Clock {
 		b.differs("clock", clock, b.head.Clock)
 	}
-	if chain != b.head.Chain {
-		b.differs("chain", fmt.Sprintf("%x", chain), fmt.Sprintf("%x", b.head.Chain))
+	got, err := whole.Tree()
+	if err != nil {
+		return err
+	}
+	if got != b.head.Tree {
+		b.differs("root of the tree", fmt.Sprintf("%x", got.Root()), fmt.Sprintf("%x", b.head.Tree.Root()))
 	}
 	return nil
+}
+
+func (b *book) treeKeys() (*tree.Keys, error) {
+	t, err := store.Tenant(b.v)
+	if err != nil {
+		return nil, fmt.Errorf("read tenant: %w", err)
+	}
+	return tree.NewKeys(t.TreeKeys)
 }
 
 // checkSection wants the next rows, one time for all of them, and no step back in time.
@@ -182,12 +199,18 @@ func (b *book) checkSection(s *ledger.Section, next uint64, clock calendar.Micro
 
 // note takes from a row what folding must know beforehand.
 func (b *book) note(r *ledger.Row) error {
-	if r.Change != nil {
+	switch r.Kind() {
+	case ledger.ChangeRow:
 		return b.noteChange(r)
+	case ledger.EntryRow:
+		return nil
+	case ledger.EventRow:
+		return b.noteEvent(r)
 	}
-	if r.Event == nil {
-		return fmt.Errorf("row %d is neither an event nor a change", r.Seq)
-	}
+	return nil
+}
+
+func (b *book) noteEvent(r *ledger.Row) error {
 	b.met(r.Seq)
 	who := b.names.of(byte(r.Event.Key.Space), r.Event.Key.Name)
 	if _, twice := b.identities[who]; twice {

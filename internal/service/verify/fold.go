@@ -67,10 +67,10 @@ func (b *book) tally(id usage.CounterID) *tally {
 // fold is the second pass.
 func (b *book) fold() error {
 	look := newLookups(b)
-	err := b.v.Remains(1, func(s *ledger.Section) error {
+	err := b.v.PrunedSections(1, func(s *ledger.Section) error {
 		for i := range s.Rows {
 			r := &s.Rows[i]
-			if r.Event == nil {
+			if r.Kind() != ledger.EventRow {
 				continue
 			}
 			if !b.bygone.left[r.Event.Month()] {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/problem"
+	"github.com/tallystick/tallystick/internal/core/tree"
 )
 
 // Bounds of how many rows of a tenant are looked up by their key. Up to maxLookups every row is; beyond, every k-th. A store
@@ -46,7 +47,7 @@ func (l *lookups) maybe(r *ledger.Row) error {
 	if err != nil {
 		return fmt.Errorf("look up %s: %w", what, err)
 	}
-	l.want, l.have = ledger.AppendCanonical(l.want[:0], r), ledger.AppendCanonical(l.have[:0], &found)
+	l.want, l.have = ledger.AppendCanonical(l.want[:0], r, tree.Hash{}), ledger.AppendCanonical(l.have[:0], &found, tree.Hash{})
 	if !bytes.Equal(l.want, l.have) {
 		l.b.differs(what, fmt.Sprintf("row %d as it stands", r.Seq), fmt.Sprintf("row %d with other content", found.Seq))
 	}

@@ -60,8 +60,8 @@ func (v *wrongView) Head() ledger.Head {
 	return h
 }
 
-func (v *wrongView) Remains(first uint64, fn func(*ledger.Section) error) error {
-	return v.View.Remains(first, func(s *ledger.Section) error {
+func (v *wrongView) PrunedSections(first uint64, fn func(*ledger.Section) error) error {
+	return v.View.PrunedSections(first, func(s *ledger.Section) error {
 		if v.w.section == nil {
 			return fn(s)
 		}

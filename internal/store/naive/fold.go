@@ -78,7 +78,7 @@ func (t *book) Member(id usage.CounterID, _ uint32, member string) (onTime, seen
 func (t *book) Slice(id usage.CounterID, below uint64, fn func(*usage.Row, *usage.Outcome)) error {
 	for _, i := range t.counters[id] {
 		r := &t.rows[i]
-		if r.Event == nil || r.Seq >= below {
+		if r.Kind() != ledger.EventRow || r.Seq >= below {
 			continue
 		}
 		for j := range r.Event.Outcomes {
@@ -112,7 +112,7 @@ func (t *book) facts(id usage.CounterID, upTo uint64) []fact {
 	var out []fact
 	for _, i := range t.counters[id] {
 		r := &t.rows[i]
-		if r.Seq > upTo || r.Event == nil || r.Event.IsCorrection() {
+		if r.Seq > upTo || r.Kind() != ledger.EventRow || r.Event.IsCorrection() {
 			continue
 		}
 		for _, o := range r.Event.Outcomes {
@@ -128,7 +128,7 @@ func (t *book) left(id usage.CounterID, r *ledger.Row, o usage.Outcome, upTo uin
 	all, onTime := usage.Effective{Quantity: o.Value, Counts: true}, usage.Effective{Quantity: o.Value, Counts: o.Why == usage.OnTime}
 	for _, i := range t.corrections[r.Event.Key.ID()] {
 		c := &t.rows[i]
-		if c.Seq > upTo || c.Event == nil {
+		if c.Seq > upTo || c.Kind() != ledger.EventRow {
 			continue
 		}
 		for _, co := range c.Event.Outcomes {
@@ -171,7 +171,7 @@ func (t *book) fold(id usage.CounterID, upTo uint64) *usage.Counter {
 		if r.Seq > upTo {
 			continue
 		}
-		if r.Change != nil {
+		if r.Kind() == ledger.ChangeRow {
 			c.Manual, c.Adjusted = add(c.Manual, effectOf(r).Adjustment.Amount), true
 			continue
 		}

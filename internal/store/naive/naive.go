@@ -18,6 +18,7 @@ import (
 	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/core/quota"
 	"github.com/tallystick/tallystick/internal/core/tenant"
+	"github.com/tallystick/tallystick/internal/core/tree"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/store"
 	"github.com/tallystick/tallystick/internal/store/resident"
@@ -68,13 +69,19 @@ type book struct {
 	corrections map[string][]int // by the id of the corrected fact
 	// gone are the rows that have left: nobody is shown them any more. Folds still see them, so that the oracle needs
 	// no base.
-	gone map[uint64]bool
+	gone  map[uint64]bool
+	tiles map[tileName]tree.Hash
+}
+
+type tileName struct {
+	level int
+	index uint64
 }
 
 type entityName struct{ kind, id string }
 
 func newBook(k *entity.Kinds) *book {
-	t := &book{kinds: k, resident: resident.Empty(k), gone: map[uint64]bool{}}
+	t := &book{kinds: k, resident: resident.Empty(k), gone: map[uint64]bool{}, tiles: map[tileName]tree.Hash{}}
 	t.clear()
 	return t
 }
@@ -111,8 +118,8 @@ func (s *Store) Record(ctx context.Context, b store.Batch) ([]usage.Verdict, err
 	if err := t.resident.CheckKeptHere(); err != nil {
 		return nil, err
 	}
-	if len(b.Events) > store.MaxBatch {
-		return nil, problem.New(problem.TooLarge, "at most %d events in a batch, this has %d", store.MaxBatch, len(b.Events))
+	if err := b.Check(); err != nil {
+		return nil, err
 	}
 	now, from := t.tick(s.now()), len(t.rows)
 	prepare := usage.NewPreparer(t.Catalog())
@@ -123,7 +130,7 @@ func (s *Store) Record(ctx context.Context, b store.Batch) ([]usage.Verdict, err
 		row := &usage.Row{}
 		verdicts[i] = usage.Judge(t, &f, t.head.Seq+1, now, row)
 		if st := verdicts[i].Status; st == usage.Accepted || st == usage.Adjusted || st == usage.Overage {
-			t.keep(ledger.Row{At: now, Event: row.Clone()})
+			t.keep(ledger.Row{At: now, By: b.By, Event: row.Clone()})
 			alerts += t.alert(row, now, quota.MaxAlerts-alerts)
 		}
 	}
@@ -189,13 +196,13 @@ func (s *Store) Import(ctx context.Context, id string, sec ledger.Section) error
 	}
 	before, from, head := t.resident, len(t.rows), t.head
 	for _, r := range sec.Rows {
-		if r.Event != nil {
-			t.keep(ledger.Row{At: sec.At, Event: r.Event.Clone()})
+		own := r.Clone()
+		own.At = sec.At
+		if r.Kind() != ledger.ChangeRow {
+			t.keep(own)
 			continue
 		}
-		c := *r.Change
-		c.State.Data = slices.Clone(c.State.Data)
-		if err := t.change(ledger.Row{At: sec.At, Change: &c}); err != nil {
+		if err := t.change(own); err != nil {
 			t.forget(from, before, head)
 			return err
 		}
@@ -302,9 +309,8 @@ func (t *book) change(r ledger.Row) error {
 
 func (t *book) index(i int) {
 	r := &t.rows[i]
-	if r.Event != nil {
+	if r.Kind() == ledger.EventRow {
 		t.indexEvent(i)
-		return
 	}
 	e := r.Entity()
 	if e.IsZero() {
@@ -348,7 +354,11 @@ func (t *book) seal(from int) {
 	}
 	rows := t.rows[from:]
 	t.sections = append(t.sections, rows[0].Seq)
-	t.head.Chain = t.hasher.Next(t.head.Chain, rows)
+	var tiles []tree.Tile
+	t.head.Tree, tiles = t.hasher.Grow(t.head.Tree, t.resident.TreeKeys, rows, nil)
+	for _, tile := range tiles {
+		t.tiles[tileName{tile.Level, tile.Index}] = tile.Hash
+	}
 	t.head.Clock = rows[0].At
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/tallystick/tallystick/internal/core/ledger"
+	"github.com/tallystick/tallystick/internal/core/tree"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/store"
 )
@@ -35,26 +36,35 @@ func (t *book) hasLeft(seq uint64) (bool, error) { return t.gone[seq], nil }
 
 func (v view) Horizon() store.Horizon { return v.t.resident.Horizon }
 
-// Remains implements store.View. The chain is hashed anew from the first row on, over all that ever was.
-func (v view) Remains(first uint64, fn func(*ledger.Section) error) error {
-	var h ledger.Hasher
-	var chain [32]byte
-	return v.sections(1, func(s *ledger.Section) error {
-		chain = h.Next(chain, s.Rows)
-		if s.First+uint64(len(s.Rows)) <= first {
-			return nil
-		}
+// PrunedSections implements store.View.
+func (v view) PrunedSections(first uint64, fn func(*ledger.Section) error) error {
+	return v.sections(first, func(s *ledger.Section) error {
 		out := ledger.Section{First: s.First, At: s.At}
 		for i := range s.Rows {
 			if !v.t.gone[s.Rows[i].Seq] {
 				out.Rows = append(out.Rows, s.Rows[i])
 			}
 		}
-		if out.Gone = len(s.Rows) - len(out.Rows); out.Gone > 0 {
-			out.Chain = chain
-		}
+		out.Gone = len(s.Rows) - len(out.Rows)
 		return fn(&out)
 	})
+}
+
+// Tree implements store.View. It hashes every row that ever was.
+func (v view) Tree() tree.Source { return v }
+
+// Leaves implements tree.Source.
+func (v view) Leaves(first, last uint64) ([]tree.Hash, error) {
+	var h ledger.Hasher
+	return h.Leaves(v.t.resident.TreeKeys, v.t.rows[first-1:last], nil), nil
+}
+
+// Tiles implements tree.Source.
+func (v view) Tiles(level int, first, last uint64) (out []tree.Hash, err error) {
+	for i := first; i <= last; i++ {
+		out = append(out, v.t.tiles[tileName{level, i}])
+	}
+	return out, nil
 }
 
 // Sections implements store.View.

@@ -97,17 +97,10 @@ func (v view) Event(k usage.Key) (ledger.Row, []ledger.Row, error) {
 	var corrections []ledger.Row
 	for j := range v.t.rows {
 		if r := v.t.rows[j].Event; r != nil && r.Corrects == k.ID() && !v.t.gone[v.t.rows[j].Seq] {
-			corrections = append(corrections, own(&v.t.rows[j]))
+			corrections = append(corrections, v.t.rows[j].Clone())
 		}
 	}
-	return own(&v.t.rows[i]), corrections, nil
-}
-
-// own gives an event row memory that the caller may do with as it likes.
-func own(r *ledger.Row) ledger.Row {
-	out := *r
-	out.Event = r.Event.Clone()
-	return out
+	return v.t.rows[i].Clone(), corrections, nil
 }
 
 func (v view) Rows(after uint64, hint store.RowHint, fn func(*ledger.Row) bool) (uint64, bool, error) {

@@ -15,6 +15,7 @@ import (
 	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/core/quota"
 	"github.com/tallystick/tallystick/internal/core/tenant"
+	"github.com/tallystick/tallystick/internal/core/tree"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/store"
 )
@@ -25,7 +26,8 @@ type Set struct {
 
 	Horizon    store.Horizon
 	Catalog    *usage.Catalog
-	Thresholds int // of one quota, at most
+	TreeKeys   *tree.Keys // of a tenant that exists
+	Thresholds int        // of one quota, at most
 
 	tenant  *tenant.Tenant
 	keys    map[string]*tenant.APIKey
@@ -100,9 +102,7 @@ func (s *Set) With(e *entity.Entity) (*Set, error) {
 func (s *Set) take(e *entity.Entity, shared bool) (err error) {
 	switch e.Kind {
 	case tenant.Kind.Name:
-		var t tenant.Tenant
-		t, err = tenant.Kind.Read(e)
-		s.tenant = &t
+		err = s.takeTenant(e)
 	case tenant.KeyKind.Name:
 		var k tenant.APIKey
 		k, err = tenant.KeyKind.Read(e)
@@ -127,6 +127,20 @@ func (s *Set) take(e *entity.Entity, shared bool) (err error) {
 		}
 	}
 	return err
+}
+
+func (s *Set) takeTenant(e *entity.Entity) error {
+	t, err := tenant.Kind.Read(e)
+	if err != nil {
+		return err
+	}
+	if s.tenant == nil || !slices.Equal(s.tenant.TreeKeys, t.TreeKeys) {
+		if s.TreeKeys, err = tree.NewKeys(t.TreeKeys); err != nil {
+			return fmt.Errorf("tenant %s: %w", t.ID, err)
+		}
+	}
+	s.tenant = &t
+	return nil
 }
 
 // checkFloor refuses a floor that is lower than the one before: facts that were refused would be taken again.

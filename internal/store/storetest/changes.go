@@ -12,16 +12,18 @@ import (
 	"github.com/tallystick/tallystick/internal/core/meter"
 	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/core/tenant"
+	"github.com/tallystick/tallystick/internal/core/tree"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/store"
 )
 
 // The changes that stories make. They append what a service would and check nothing that a store does not owe them.
 
-// Tenant makes the tenant's first state. The salt is a function of the id, so that two stores derive the same keys.
+// Tenant makes the tenant's first state. Salt and tree key are functions of the id, so that
+// two stores derive the same keys and hashes.
 func Tenant(id string, now calendar.Micros) tenant.Tenant {
 	return tenant.Tenant{ID: id, Name: "Tenant " + id, AllowedOrigins: []string{"https://" + id + ".example.com"}, CreatedAt: now,
-		Salt: sha256.Sum256([]byte("salt of " + id))}
+		Salt: sha256.Sum256([]byte("salt of " + id)), TreeKeys: []tree.Key{{FromSeq: 1, Secret: sha256.Sum256([]byte("tree of " + id))}}}
 }
 
 func change(what, action, id string, s entity.State) ledger.Change {

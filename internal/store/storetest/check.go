@@ -12,6 +12,7 @@ import (
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/problem"
+	"github.com/tallystick/tallystick/internal/core/tree"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/store"
 )
@@ -57,8 +58,8 @@ func (b *books) checkNumbers() {
 		if r.Seq != uint64(i+1) {
 			b.Fatalf("%s: row number %d is at place %d", b.id, r.Seq, i+1)
 		}
-		if (r.Event == nil) == (r.Change == nil) {
-			b.Fatalf("%s: row %d is not exactly one of event and change", b.id, r.Seq)
+		if n := set(r.Event != nil) + set(r.Entry != nil) + set(r.Change != nil); n != 1 {
+			b.Fatalf("%s: row %d is %d of event, entry and change", b.id, r.Seq, n)
 		}
 		if r.At < clock {
 			b.Errorf("%s: row %d was committed at %s, before the row it follows (%s)", b.id, r.Seq, r.At, clock)
@@ -76,14 +77,17 @@ func (b *books) checkNumbers() {
 func (b *books) checkSections() {
 	b.Helper()
 	var hasher ledger.Hasher
-	var chain [32]byte
+	keys := treeKeys(b, b.v)
+	whole := tree.NewCheck(b.v.Tree(), func(want tree.Tile, got tree.Hash) {
+		b.Errorf("%s: tile %d of level %d is %x, its rows give %x", b.id, want.Index, want.Level, got, want.Hash)
+	})
 	next := uint64(1)
 	err := b.v.Sections(1, func(s *ledger.Section) error {
 		if s.First != next || len(s.Rows) == 0 {
 			return fmt.Errorf("a section of %d rows begins at %d, want rows from %d on", len(s.Rows), s.First, next)
 		}
 		for i := range s.Rows {
-			if next > b.head.Seq || !reflect.DeepEqual(cloneRow(&s.Rows[i]), b.rows[next-1]) {
+			if next > b.head.Seq || !reflect.DeepEqual(s.Rows[i].Clone(), b.rows[next-1]) {
 				return fmt.Errorf("row %d of the sections is not row %d of the ledger", s.Rows[i].Seq, next)
 			}
 			if s.Rows[i].At != s.At {
@@ -91,8 +95,7 @@ func (b *books) checkSections() {
 			}
 			next++
 		}
-		chain = hasher.Next(chain, s.Rows)
-		return nil
+		return hasher.Check(whole, keys, s)
 	})
 	if err != nil {
 		b.Fatalf("%s: sections: %v", b.id, err)
@@ -100,10 +103,44 @@ func (b *books) checkSections() {
 	if next != b.head.Seq+1 {
 		b.Errorf("%s: the sections end before row %d of %d", b.id, next, b.head.Seq)
 	}
-	if chain != b.head.Chain {
-		b.Errorf("%s: the chain of the rows is %x, the head's %x", b.id, chain, b.head.Chain)
-	}
+	checkTree(b, b.v, whole)
 	b.checkSectionStarts()
+}
+
+func set(is bool) int {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+// treeKeys are the keys of the ledger's tree.
+func treeKeys(t TB, v store.View) *tree.Keys {
+	t.Helper()
+	tn, err := store.Tenant(v)
+	if err != nil {
+		t.Fatalf("read tenant: %v", err)
+	}
+	keys, err := tree.NewKeys(tn.TreeKeys)
+	if err != nil {
+		t.Fatalf("keys of the tree: %v", err)
+	}
+	return keys
+}
+
+// checkTree wants the head's tree to be that of the rows, and of what the store keeps to prove it by.
+func checkTree(t TB, v store.View, whole *tree.Check) {
+	t.Helper()
+	head := v.Head()
+	got, err := whole.Tree()
+	if err != nil || got != head.Tree || got.Size() != head.Seq {
+		t.Errorf("the tree of the rows has %d leaves and the root %x, the head's %d and %x: %v",
+			got.Size(), got.Root(), head.Tree.Size(), head.Tree.Root(), err)
+	}
+	again, err := tree.Rebuild(v.Tree(), head.Seq)
+	if err != nil || again != head.Tree {
+		t.Errorf("the tree of the tiles and the last leaves has the root %x, the head's %x: %v", again.Root(), head.Tree.Root(), err)
+	}
 }
 
 // errEnough ends an iteration that has seen what it wanted.
@@ -129,7 +166,7 @@ func (b *books) checkLookups() {
 	b.Helper()
 	corrected, seen := corrections(b.rows), map[usage.Key]uint64{}
 	for _, r := range b.rows {
-		if r.Event == nil {
+		if r.Kind() != ledger.EventRow {
 			continue
 		}
 		k := r.Event.Key
@@ -172,7 +209,7 @@ func (b *books) checkMeters() {
 	b.Helper()
 	used := map[uint32]bool{}
 	for _, r := range b.rows {
-		if r.Event != nil {
+		if r.Kind() == ledger.EventRow {
 			for _, o := range r.Event.Outcomes {
 				used[o.Meter] = true
 			}
@@ -261,14 +298,11 @@ func (b *books) checkAfterClose(id usage.CounterID, closed uint64, want *usage.C
 	b.Helper()
 	moved := want.SealedAt
 	for _, r := range b.rows[closed:] {
-		if r.Change != nil {
-			if a := stateOf(b, &usage.AdjustmentKind, &r); a != nil &&
-				(usage.CounterID{Meter: a.Meter, Customer: a.Customer, Month: a.Month}) == id {
-				moved = plus(b, moved, a.Amount)
-			}
-			continue
+		if a := stateOf(b, &usage.AdjustmentKind, &r); a != nil &&
+			(usage.CounterID{Meter: a.Meter, Customer: a.Customer, Month: a.Month}) == id {
+			moved = plus(b, moved, a.Amount)
 		}
-		if r.Event.Customer != id.Customer || r.Event.Month() != id.Month {
+		if r.Kind() != ledger.EventRow || r.Event.Customer != id.Customer || r.Event.Month() != id.Month {
 			continue
 		}
 		for _, o := range r.Event.Outcomes {

@@ -123,7 +123,7 @@ func paint(t TB, s store.Store, id string) portrait {
 func (p *portrait) paintRows(v store.View) error {
 	for i := range p.Rows {
 		r := &p.Rows[i]
-		if r.Event == nil {
+		if r.Kind() != ledger.EventRow {
 			e := r.Entity()
 			a, err := usage.AdjustmentKind.ReadIf(&e)
 			if err != nil {

@@ -146,7 +146,7 @@ var panics = []struct {
 		return err
 	}},
 	{"sections", func(v store.View) error { return v.Sections(1, func(*ledger.Section) error { panic("boom") }) }},
-	{"remains", func(v store.View) error { return v.Remains(1, func(*ledger.Section) error { panic("boom") }) }},
+	{"pruned sections", func(v store.View) error { return v.PrunedSections(1, func(*ledger.Section) error { panic("boom") }) }},
 	{"counters", func(v store.View) error {
 		return v.Counters(store.CounterPlace{}, func(store.CounterPlace, *usage.Counter) bool { panic("boom") })
 	}},

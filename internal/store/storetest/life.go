@@ -132,11 +132,12 @@ func (l *life) batch(id string) {
 	for i := range events {
 		events[i] = l.event(id)
 	}
+	by := rapid.SampledFrom([]string{"", id + ".k1", "kafka"}).Draw(l.T, "by")
 	var answers [2][]usage.Verdict
 	n := 0
 	err := l.both("record for "+id, func(s store.Store) (err error) {
 		mine := append([]usage.Event(nil), events...)
-		answers[n], err = s.Record(context.Background(), store.Batch{Tenant: id, Events: mine})
+		answers[n], err = s.Record(context.Background(), store.Batch{Tenant: id, By: by, Events: mine})
 		n++
 		return err
 	})

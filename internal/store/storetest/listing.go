@@ -85,7 +85,7 @@ var listingCases = []Case{
 				shown := 0
 				last, end, err := v.Rows(after, everything, func(r *ledger.Row) bool {
 					shown++
-					same(w, fmt.Sprint("row ", after+1), cloneRow(r), all[after])
+					same(w, fmt.Sprint("row ", after+1), r.Clone(), all[after])
 					return false
 				})
 				if err != nil || shown != 1 || last != after+1 || end && last != uint64(len(all)) {
@@ -132,7 +132,7 @@ var listingCases = []Case{
 		w.says(acme, "accepted", OfMeter(Correction("fix", "a", "-1"), "m-sum"))
 		row, by := w.event(acme, v.Key)
 		counter, meters := w.counter(acme, "m-sum", "c"), []store.Meter{w.meter(acme, "m-sum")}
-		then := history{cloneRow(&row), []ledger.Row{cloneRow(&by[0])}}
+		then := history{row.Clone(), []ledger.Row{by[0].Clone()}}
 		was := cloneCounter(&counter)
 		for i := range 20 {
 			w.says(acme, "accepted", mix(fmt.Sprint("e", i), "c", Ago(-time.Minute), "7", "w"))

@@ -67,7 +67,7 @@ func (b *books) checkQuotas() {
 	a := allowances{map[string]quota.Plan{}, map[string]string{}, map[factID]amount.Amount{}, map[usage.CounterID]amount.Amount{}}
 	for i := range b.rows {
 		r := &b.rows[i]
-		if r.Event == nil {
+		if r.Kind() != ledger.EventRow {
 			if p := stateOf(b, &quota.PlanKind, r); p != nil {
 				a.plans[p.Name] = *p
 			}

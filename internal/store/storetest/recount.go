@@ -53,7 +53,10 @@ func (r *recounting) counter(id usage.CounterID) *usage.Counter {
 }
 
 func (r *recounting) row(t TB, row *ledger.Row) {
-	if row.Change != nil {
+	switch row.Kind() {
+	case ledger.EntryRow:
+		return
+	case ledger.ChangeRow:
 		if a := stateOf(t, &usage.AdjustmentKind, row); a != nil {
 			c := r.counter(usage.CounterID{Meter: a.Meter, Customer: a.Customer, Month: a.Month})
 			c.Manual = plus(t, c.Manual, a.Amount)

@@ -121,7 +121,7 @@ var requestCases = []Case{
 		w.create(acme)
 		before := w.head(acme)
 		w.update(acme, func(tx store.Tx) error { return keep(tx, answered("k", tx.Now(), "x")) })
-		if w.head(acme).Seq != before.Seq+1 || w.head(acme).Chain == before.Chain {
+		if w.head(acme).Seq != before.Seq+1 || w.head(acme).Tree == before.Tree {
 			w.Errorf("the head has not moved by one row")
 		}
 		w.view(acme, func(v store.View) {

@@ -1,10 +1,6 @@
 package storetest
 
 import (
-	"bytes"
-	"slices"
-	"strings"
-
 	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/store"
@@ -24,7 +20,7 @@ func readRows(t TB, v store.View, after uint64, hint store.RowHint) []ledger.Row
 				t.Errorf("rows after %d: row %d comes after row %d", after, r.Seq, seen)
 			}
 			seen = r.Seq
-			out = append(out, cloneRow(r))
+			out = append(out, r.Clone())
 			return true
 		})
 		switch {
@@ -37,32 +33,6 @@ func readRows(t TB, v store.View, after uint64, hint store.RowHint) []ledger.Row
 		}
 		after = last
 	}
-}
-
-// cloneRow gives a row memory of its own: a store may reuse what it shows.
-func cloneRow(r *ledger.Row) ledger.Row {
-	out := *r
-	if r.Event != nil {
-		e := *r.Event
-		for _, s := range []*string{&e.ID, &e.Meter, &e.Type, &e.Customer, &e.Resource, &e.Properties, &e.Corrects, &e.Reason, &e.Key.Name} {
-			*s = strings.Clone(*s)
-		}
-		e.Outcomes = slices.Clone(r.Event.Outcomes)
-		for i := range e.Outcomes {
-			e.Outcomes[i].Member = strings.Clone(e.Outcomes[i].Member)
-		}
-		out.Event = &e
-	}
-	if r.Change != nil {
-		c := *r.Change
-		for _, s := range []*string{&c.Type, &c.Source, &c.Actor, &c.EntityType, &c.EntityID, &c.Payload} {
-			*s = strings.Clone(*s)
-		}
-		c.State.Kind, c.State.ID = strings.Clone(c.State.Kind), strings.Clone(c.State.ID)
-		c.State.Data = bytes.Clone(c.State.Data)
-		out.Change = &c
-	}
-	return out
 }
 
 // corrections lists the rows that correct each key.

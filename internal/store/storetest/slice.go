@@ -103,7 +103,7 @@ func checkPiece(t TB, s *store.Slice, wants store.Columns) {
 func plainSlice(rows []ledger.Row, q store.SliceQuery) (out []metered) {
 	for i := range rows {
 		r := &rows[i]
-		if r.Event == nil || q.UpTo != 0 && r.Seq > q.UpTo || r.Event.Time < q.From || r.Event.Time >= q.To || q.Customer != "" && r.Event.Customer != q.Customer {
+		if r.Kind() != ledger.EventRow || q.UpTo != 0 && r.Seq > q.UpTo || r.Event.Time < q.From || r.Event.Time >= q.To || q.Customer != "" && r.Event.Customer != q.Customer {
 			continue
 		}
 		for _, o := range r.Event.Outcomes {

@@ -7,12 +7,13 @@ import (
 
 	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/meter"
+	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/store"
 )
 
-// The chain and the clock.
-var chainCases = []Case{
-	{"the chain covers every row once, also over many commits", func(w *world) {
+// The tree and the clock.
+var treeCases = []Case{
+	{"the tree covers every row once, also over many commits and tiles", func(w *world) {
 		w.create(acme, mixMeters()...)
 		for i := range 15 {
 			w.clock.Advance(time.Duration(i) * time.Second)
@@ -24,16 +25,28 @@ var chainCases = []Case{
 				w.again()
 			}
 		}
+		var many []usage.Event
+		for i := range 700 { // tiles become full within a section, and over sections
+			many = append(many, Fact(fmt.Sprint("m", i), "m-sum", "e", Ago(0), "1"))
+		}
+		w.record(acme, many[:300]...)
+		w.record(acme, many[300:301]...)
+		w.again()
+		w.record(acme, many[301:]...)
 		CheckLedger(w, w.s, acme)
+		w.again()
 	}},
-	{"the chain is that of the rows and of nothing else", func(w *world) {
+	{"the tree is that of the rows and of nothing else", func(w *world) {
 		w.create(acme, NewMeter("calls", meter.Sum))
 		before := w.head(acme)
 		w.says(acme, "accepted rejected:unknown_meter accepted", Fact("a", "calls", "c", Ago(0), "1"), Fact("b", "x", "c", Ago(0), "1"), Fact("c", "calls", "c", Ago(0), "1"))
-		var hasher ledger.Hasher
-		if want, got := hasher.Next(before.Chain, w.rows(acme, before.Seq)), w.head(acme).Chain; got != want {
-			w.Errorf("the chain is %x, want %x", got, want)
-		}
+		w.view(acme, func(v store.View) {
+			var hasher ledger.Hasher
+			want, _ := hasher.Grow(before.Tree, treeKeys(w, v), w.rows(acme, before.Seq), nil)
+			if got := v.Head().Tree; got != want {
+				w.Errorf("the root is %x, want %x", got.Root(), want.Root())
+			}
+		})
 	}},
 	{"the clock never moves backward when the wall clock does", func(w *world) {
 		w.create(acme, NewMeter("calls", meter.Sum))
