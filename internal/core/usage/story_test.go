@@ -19,6 +19,7 @@ import (
 	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/core/properties"
 	"github.com/tallystick/tallystick/internal/core/tenant"
+	"github.com/tallystick/tallystick/internal/core/tree"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/store"
 	"github.com/tallystick/tallystick/internal/store/naive"
@@ -51,7 +52,9 @@ func (s *story) setClock(d *datadriven.TestData) error {
 func (s *story) start(meters string) (string, error) {
 	s.store = naive.New(naive.Options{Now: func() time.Time { return s.clock }})
 	s.derived = map[string]string{}
-	err := s.append("tenant", "created", acme, tenant.Kind.State(&tenant.Tenant{ID: acme, Salt: [32]byte{1}}))
+	err := s.append("tenant", "created", acme, tenant.Kind.State(&tenant.Tenant{
+		ID: acme, Salt: [32]byte{1}, TreeKeys: []tree.Key{{FromSeq: 1}},
+	}))
 	if err != nil {
 		return "", err
 	}

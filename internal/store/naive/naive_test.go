@@ -45,7 +45,7 @@ func TestSuiteObjects(t *testing.T) {
 		{"drops a row", func(s store.Store) store.Store {
 			return &seenThrough{s, func(v store.View, _ string) store.View { return dropsRow{v} }}
 		}, []string{
-			"the chain covers every row once, also over many commits",
+			"the tree covers every row once, also over many commits and tiles",
 			"what was recorded is there when Record returns",
 		}},
 		{"counts twice", func(s store.Store) store.Store {

@@ -13,6 +13,7 @@ import (
 	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/meter"
 	"github.com/tallystick/tallystick/internal/core/tenant"
+	"github.com/tallystick/tallystick/internal/core/tree"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/store"
 )
@@ -219,7 +220,8 @@ func same(t TB, what string, got, want any) {
 		return
 	}
 	exact := cmp.Comparer(func(a, b amount.Amount) bool { return a == b })
-	if d := cmp.Diff(want, got, exact, cmpopts.EquateEmpty()); d != "" {
+	trees := cmp.Comparer(func(a, b tree.Tree) bool { return a == b })
+	if d := cmp.Diff(want, got, exact, trees, cmpopts.EquateEmpty()); d != "" {
 		t.Errorf("%s differs (-want +got):\n%s", what, d)
 	}
 }
