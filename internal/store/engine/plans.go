@@ -133,11 +133,8 @@ func (h *history) planOf(customer string) (string, error) {
 
 // assign remembers the plan that a change gives a customer. Engine.mu is held.
 func (b *book) assign(e *entity.Entity) error {
-	if !quota.AssignmentKind.Is(&e.State) {
-		return nil
-	}
-	a, err := quota.AssignmentKind.Read(e)
-	if err == nil {
+	a, err := quota.AssignmentKind.ReadIf(e)
+	if a != nil && err == nil {
 		b.assigned.put(a.Customer, a.Plan)
 	}
 	return err
