@@ -22,6 +22,7 @@ const maxAssigned = 32 << 10
 // assigned remembers the plans of customers, "" of one that has none and of the tenant itself under "". When recent is
 // full it becomes older, and older is forgotten: what was asked for last is never forgotten first.
 type assigned struct {
+	limit         int          // of recent
 	mu            sync.RWMutex // guards the maps. The decider writes them, and reads them without it
 	recent, older map[string]string
 }
@@ -41,7 +42,7 @@ func (a *assigned) find(customer string) (plan string, ok bool) {
 func (a *assigned) put(customer, plan string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if len(a.recent) >= maxAssigned || a.recent == nil {
+	if len(a.recent) >= a.limit || a.recent == nil {
 		a.recent, a.older = map[string]string{}, a.recent
 	}
 	a.recent[strings.Clone(customer)] = strings.Clone(plan)
