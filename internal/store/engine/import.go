@@ -51,14 +51,11 @@ func (e *Engine) decideImport(g *group, w *work) {
 		w.err = problem.New(problem.Conflict, "the ledger of %s ends with row %d: a section from %d on does not follow", w.tenantID, b.seq, in.First)
 		return
 	}
-	if w.err = b.config.tenant.CheckKeptHere(); w.err != nil {
+	if w.err = b.resident.CheckKeptHere(); w.err != nil {
 		return
 	}
-	if b.seq == 0 {
-		if s, err := firstState(in); err != nil || s.Tenant == nil || s.Tenant.ID != w.tenantID {
-			w.err = problem.New(problem.Conflict, "the first row of a ledger creates its tenant")
-			return
-		}
+	if w.err = e.checkImport(b, w.tenantID, in); w.err != nil {
+		return
 	}
 	g.bound += w.bound
 	if e.byID[w.tenantID] == nil {
@@ -77,11 +74,23 @@ func (e *Engine) decideImport(g *group, w *work) {
 	e.touched(g, s)
 }
 
-func firstState(s *ledger.Section) (ledger.State, error) {
-	if s.Rows[0].Change == nil {
-		return ledger.State{}, nil
+// checkImport refuses a section with changes that cannot take effect here, before any of its rows does. Engine.mu is held.
+func (e *Engine) checkImport(b *book, id string, in *ledger.Section) error {
+	set := b.resident
+	for i := range in.Rows {
+		if r := &in.Rows[i]; r.Change != nil && !r.Change.State.IsZero() {
+			ent := r.Entity()
+			next, err := e.checkChange(b, set, &ent)
+			if err != nil {
+				return err
+			}
+			set = next.resident
+		}
+		if !set.Exists() || set.TenantID() != id {
+			return problem.New(problem.Conflict, "the first row of a ledger creates its tenant")
+		}
 	}
-	return ledger.DecodeState(&s.Rows[0])
+	return nil
 }
 
 func (e *Engine) importRow(s *sectionBuild, h *history, r *ledger.Row) error {

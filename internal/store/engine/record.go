@@ -20,7 +20,7 @@ import (
 // Dictionaries that live as long as a segment were considered: they save some ten bytes on groups of one and nothing on
 // larger ones, and cost a dictionary to be loaded before any single row can be read.
 
-const recordVersion = 1
+const recordVersion = 3
 
 // The first byte of a row.
 const (
@@ -41,6 +41,9 @@ const (
 	outcomeQuantity = 0x10 // its value is the row's quantity
 	outcomeMember   = 0x20
 )
+
+// The flags of a change's state.
+const stateCritical = 0x01
 
 // link says where the rows of an outcome's counter before this section are.
 type link uint64
@@ -188,10 +191,20 @@ func (w *recordWriter) rows(b []byte, s *section) []byte {
 }
 
 func (w *recordWriter) change(b []byte, c *ledger.Change) []byte {
-	for _, s := range [...]string{c.Type, c.Source, c.Actor, c.EntityType, c.EntityID, c.Payload, unsafe.String(unsafe.SliceData(c.State), len(c.State))} {
+	for _, s := range [...]string{c.Type, c.Source, c.Actor, c.EntityType, c.EntityID, c.Payload, c.State.Kind} {
 		b = w.string(b, s)
 	}
-	return b
+	s := &c.State
+	if s.IsZero() {
+		return b
+	}
+	b = w.string(b, s.ID)
+	flags := byte(0)
+	if s.Critical {
+		flags |= stateCritical
+	}
+	b = append(b, s.Version, flags)
+	return w.string(b, unsafe.String(unsafe.SliceData(s.Data), len(s.Data)))
 }
 
 func (w *recordWriter) event(b []byte, r *usage.Row, links []link, lastKey string, lastTime calendar.Micros) []byte {

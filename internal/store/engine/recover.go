@@ -4,16 +4,21 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/tallystick/tallystick/internal/core/entity"
+	"github.com/tallystick/tallystick/internal/core/kinds"
 	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/usage"
+	"github.com/tallystick/tallystick/internal/store"
 	"github.com/tallystick/tallystick/internal/store/engine/journal"
 	"github.com/tallystick/tallystick/internal/store/engine/keyindex"
 	"github.com/tallystick/tallystick/internal/store/engine/state"
+	"github.com/tallystick/tallystick/internal/store/resident"
 )
 
 const (
@@ -59,8 +64,12 @@ func open(o *Options) (*Engine, error) {
 	if o.dirty == 0 {
 		o.dirty = o.Counters * 3 / 8
 	}
+	if o.Kinds == nil {
+		o.Kinds = kinds.All()
+	}
 	e := &Engine{
-		now: o.Now, fatal: o.Fatal, options: *o, cells: newCells(o.Counters, o.dirty), tallies: newTallies(maxTallies), notes: [2]*notes{newNotes(), newNotes()}, byID: map[string]*book{}, nextNumber: 1,
+		reindexer: state.NewReindexer(o.Kinds),
+		now:       o.Now, fatal: o.Fatal, options: *o, cells: newCells(o.Counters, o.dirty), tallies: newTallies(maxTallies), notes: [2]*notes{newNotes(), newNotes()}, byID: map[string]*book{}, nextNumber: 1,
 		queue: newQueue(), toWrite: make(chan *group, 1), toAnswer: make(chan *group, 4), idle: make(chan struct{}, 1), failed: make(chan struct{}),
 		checkpoints: make(chan *checkpoint, 1), examined: make(chan struct{}, 1), reads: newReads(),
 	}
@@ -158,7 +167,7 @@ func (e *Engine) loadBooks() error {
 		return &state.DamageError{Dir: stateDir, Err: err}
 	}
 	for _, head := range heads {
-		b, err := loadBook(&e.state.Reader, head)
+		b, err := e.loadBook(&e.state.Reader, head)
 		if err != nil {
 			return err
 		}
@@ -172,26 +181,50 @@ func (e *Engine) loadBooks() error {
 	return nil
 }
 
-// loadBook makes a tenant as the state has it.
-func loadBook(from *state.Reader, head state.Head) (*book, error) {
-	b := newBook(head.Number, head.ID)
+// loadBook makes a tenant as the state has it: of its entities, those of resident kinds. A ledger with a critical kind
+// that this build does not know is not opened.
+func (e *Engine) loadBook(from *state.Reader, head state.Head) (*book, error) {
+	b := newBook(head.Number, head.ID, e.options.Kinds)
 	b.seq, b.clock = head.Seq, head.Clock
-	entities, err := from.Entities(head.Number)
+	critical, err := from.Critical(head.Number)
 	if err != nil {
 		return nil, &state.DamageError{Dir: stateDir, Err: err}
 	}
-	for _, ent := range entities {
-		s, err := ledger.DecodeState(&ledger.Row{Seq: ent.Seq, At: ent.At, Change: &ledger.Change{State: ent.State}})
-		if err != nil {
-			return nil, err
+	for i := range critical {
+		if err := e.options.Kinds.Check(&critical[i]); err != nil {
+			return nil, fmt.Errorf("open the ledger of %s: %w", head.ID, err)
 		}
-		b.config = b.config.with(s)
-		if s.Meter != nil {
-			b.meters[s.Meter.Number] = ent
-		}
+		b.critical[criticalKind{critical[i].Kind, critical[i].Version}] = true
 	}
-	b.published.Store(&published{head: head.Head, config: b.config})
+	if b.resident, err = e.loadResident(from, head.Number); err != nil {
+		return nil, fmt.Errorf("open the ledger of %s: %w", head.ID, err)
+	}
+	used, err := from.UsedMeters(head.Number)
+	if err != nil {
+		return nil, &state.DamageError{Dir: stateDir, Err: err}
+	}
+	for _, number := range used {
+		b.used[number] = true
+	}
+	b.published.Store(&published{head: head.Head, resident: b.resident})
 	return b, nil
+}
+
+// loadResident reads a tenant's entities of resident kinds.
+func (e *Engine) loadResident(from *state.Reader, tenant uint32) (*resident.Set, error) {
+	var all []entity.Entity
+	none := func(string) bool { return false }
+	for _, d := range e.options.Kinds.All() {
+		if !d.Resident {
+			continue
+		}
+		some, err := from.Entities(tenant, d.Name, store.Page{Limit: math.MaxInt}, none)
+		if err != nil {
+			return nil, &state.DamageError{Dir: stateDir, Err: err}
+		}
+		all = append(all, some...)
+	}
+	return resident.Load(e.options.Kinds, all)
 }
 
 // replaySection repeats what a section did to the index, the state, or both.
@@ -200,7 +233,7 @@ func (e *Engine) replaySection(h *history, pos journal.Position, head sectionHea
 	if err != nil {
 		return err
 	}
-	s, err := e.replayer.decode(head, b.config.catalog)
+	s, err := e.replayer.decode(head, b.resident)
 	if err != nil {
 		return err
 	}
@@ -291,7 +324,7 @@ func (e *Engine) replayedBook(head sectionHead) (*book, error) {
 	if head.first != 1 || head.tenant == 0 || head.tenant != uint32(len(e.byNumber)) {
 		return nil, errors.New("no such tenant")
 	}
-	b := newBook(head.tenant, "")
+	b := newBook(head.tenant, "", e.options.Kinds)
 	e.byNumber = append(e.byNumber, b)
 	e.nextNumber = head.tenant + 1
 	return b, nil
@@ -299,8 +332,8 @@ func (e *Engine) replayedBook(head sectionHead) (*book, error) {
 
 // nameBook files a new book under the id that its first row gave it.
 func (e *Engine) nameBook(b *book) {
-	if b.config.tenant != nil {
-		b.id = b.config.tenant.ID
+	if b.resident.Exists() {
+		b.id = b.resident.TenantID()
 		e.byID[b.id] = b
 	}
 }
@@ -311,7 +344,7 @@ func (e *Engine) replayedSection(b *book, s *section, place state.Section) {
 	last.Chain = s.after(last.Chain, &e.hasher)
 	last.Seq, last.Clock = s.first+uint64(s.count())-1, s.at
 	b.seq, b.clock = last.Seq, last.Clock
-	b.published.Store(&published{head: last, config: b.config})
+	b.published.Store(&published{head: last, resident: b.resident})
 	e.notes[0].heads[b] = struct{}{}
 }
 
@@ -325,7 +358,7 @@ func (e *Engine) afterReplayed(next journal.Position) error {
 			}
 		}
 	}
-	if e.cells.dirty >= e.cells.most || e.notes[0].size() >= maxNotes {
+	if e.cells.dirty >= e.cells.most || e.notes[0].full() {
 		return e.save(e.freeze(next))
 	}
 	return nil
