@@ -19,8 +19,8 @@ type book struct {
 	cells  map[usage.CounterID]*cell
 	recent [2]span // of this node's last commits, the latest first
 
-	tallies  map[tallyID]*tallyCell
-	assigned map[string]string // customer → plan, of those that were asked for
+	tallies map[tallyID]*tallyCell
+	plans   map[string]string // by customer, of those that were asked for; the tenant's own has no customer
 }
 
 // cell is a counter in memory.
@@ -51,12 +51,12 @@ func (b *book) forget() { *b = book{} }
 
 // at makes the book one about that head, and reports whether it is what it was.
 func (b *book) at(head ledger.Head) (same bool) {
-	same = isHead(b.head, head) && len(b.cells)+len(b.tallies)+len(b.assigned) <= maxCells
+	same = isHead(b.head, head) && len(b.cells)+len(b.tallies)+len(b.plans) <= maxCells
 	if !same {
 		b.forget()
 	}
 	if b.cells == nil {
-		b.cells, b.tallies, b.assigned = map[usage.CounterID]*cell{}, map[tallyID]*tallyCell{}, map[string]string{}
+		b.cells, b.tallies, b.plans = map[usage.CounterID]*cell{}, map[tallyID]*tallyCell{}, map[string]string{}
 	}
 	b.head = head
 	return same

@@ -22,7 +22,7 @@ type wants struct {
 
 	tallies                map[tallyID]*tallyCell
 	tallyMonth, tallyMeter array
-	customers              map[string]string // whose plans are wanted
+	plans                  map[string]string // by customer, of whom they are wanted
 
 	memberNames []memberName
 	memberAt    placeArrays
@@ -84,7 +84,8 @@ func (w *wants) row(h *history, feeds []usage.Feed, id usage.CounterID) {
 			w.member(h, memberName{id, feeds[i].Member})
 		}
 	}
-	w.assigned(h, id.Customer)
+	w.plan(h, "")
+	w.plan(h, id.Customer)
 }
 
 // target asks for all that a correction of the row may need.
@@ -94,11 +95,23 @@ func (w *wants) target(h *history, r *usage.Row) {
 		w.counter(h, usage.CounterID{Meter: r.Outcomes[i].Meter, Customer: r.Customer, Month: r.Month()})
 		w.tally(h, tallyID{r.Outcomes[i].Meter, r.Month()})
 	}
-	w.assigned(h, r.Customer)
+	w.plan(h, "")
+	w.plan(h, r.Customer)
 }
 
 func (w *wants) nothing() bool {
-	return w.keyCount == 0 && len(w.counters) == 0 && len(w.targets) == 0 && len(w.memberNames) == 0 && len(w.tallies) == 0 && len(w.customers) == 0
+	return w.keyCount == 0 && len(w.counters) == 0 && len(w.targets) == 0 && len(w.memberNames) == 0 &&
+		len(w.tallies) == 0 && len(w.plans) == 0
+}
+
+// effect asks for all that a change's effect touches.
+func (w *wants) effect(h *history, f *ledger.Effect) {
+	f.Touches(func(id usage.CounterID) {
+		w.tally(h, tallyID{id.Meter, id.Month})
+		if id.Customer != "" {
+			w.counter(h, id)
+		}
+	})
 }
 
 // fetch reads what is wanted into the history.
@@ -165,7 +178,7 @@ func (h *history) enter(w *wants) {
 
 // find notes a row of the table.
 func (h *history) find(in *reader) error {
-	r, err := readEvent(in, h.config)
+	r, err := readEvent(in, h.set)
 	if err == nil {
 		h.found[r.Event.Key] = &r
 	}
@@ -174,7 +187,7 @@ func (h *history) find(in *reader) error {
 
 // correctedBy adds one correction to what was done to its target.
 func (h *history) correctedBy(in *reader) error {
-	r, err := readEvent(in, h.config)
+	r, err := readEvent(in, h.set)
 	if err != nil {
 		return err
 	}
@@ -204,7 +217,7 @@ func (h *history) correct(r *ledger.Row) error {
 func (h *history) joinedBy(in *reader) error {
 	p := store.CounterPlace{Month: in.month(), Meter: in.text(), Customer: in.text()}
 	member, generation, onTime := in.text(), uint32(in.int4()), in.bool()
-	number, ok := h.config.numberOf(p.Meter)
+	number, ok := h.set.numberOf(p.Meter)
 	if in.err != nil || !ok {
 		return in.err
 	}

@@ -71,7 +71,7 @@ type work struct {
 	events   []usage.Event
 	bytes    int // of memory, roughly
 	facts    []fact
-	config   *config // that the facts were prepared with
+	set      *residentSet // that the facts were prepared with
 	looked   bool
 	lookedAt ledger.Head // that the search saw
 	found    []*ledger.Row
@@ -336,26 +336,26 @@ func (l *lane) lookUp(group []*work) {
 	defer c.giveBack(ctx)
 	var h head
 	found := map[usage.Key]*ledger.Row{}
-	config := group[0].config
+	set := group[0].set
 	r := c.round(ctx)
 	r.beginReading(roleServe, l.tenantID)
 	r.send(readHead, l.s.headFrom(&h), []byte(l.tenantID))
 	r.send(eventsByKey, func(in *reader) error {
-		if h.version != config.version {
-			return nil // the row may name a meter that this configuration does not have
+		if h.version != set.version {
+			return nil // the row may name a meter that this set does not have
 		}
-		row, err := readEvent(in, config)
+		row, err := readEvent(in, set)
 		if err == nil {
 			found[row.Event.Key] = &row
 		}
 		return err
 	}, []byte(l.tenantID), w.keys.param())
 	r.send(commit, nil)
-	if r.do() != nil || !h.exists || h.version != config.version {
+	if r.do() != nil || !h.exists || h.version != set.version {
 		return
 	}
 	for _, one := range group {
-		if one.config == config {
+		if one.set == set {
 			one.saw(h.Head, found)
 		}
 	}

@@ -5,9 +5,10 @@
 // head first, so that order, watermarks, closes and counters cannot race between nodes. What a node remembers of a tenant is never
 // trusted by itself: the head under the lock says whether it still holds.
 //
-// Where to look: lane.go has the waiting batches of a tenant ride along in one transaction, record.go is that transaction, history.go
-// shows the rules what it fetched, write.go is all that is ever written, update.go, import.go and view.go are the rest of the port,
-// guard.go is what must hold for the walls between tenants to stand, and fault.go says which failures are tried again.
+// Where to look: lane.go has the waiting batches of a tenant ride along in one transaction, record.go is that transaction,
+// history.go shows the rules what it fetched, write.go is all that is ever written, entities.go and lookup.go keep and find
+// entities of every kind, resident.go is what a node holds decoded, update.go, import.go and view.go are the rest of the
+// port, guard.go is what must hold for the walls between tenants to stand, and fault.go says which failures are tried again.
 package postgres
 
 import (
@@ -24,6 +25,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tallystick/tallystick/internal/core/calendar"
+	"github.com/tallystick/tallystick/internal/core/entity"
+	"github.com/tallystick/tallystick/internal/core/kinds"
 	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/store"
 )
@@ -46,6 +49,8 @@ type Options struct {
 	Metrics prometheus.Registerer
 	// PruneRows is how many row numbers one transaction of pruning covers. Default: 5000.
 	PruneRows uint64
+	// Kinds are the kinds of entities that this build knows. Default: kinds.All().
+	Kinds *entity.Kinds
 	// SkipMigrations leaves the schema as it is; `tallystick migrate` then brings it up to date.
 	SkipMigrations bool
 }
@@ -53,6 +58,9 @@ type Options struct {
 func (o Options) withDefaults() Options {
 	if o.MaxConns == 0 {
 		o.MaxConns = max(8, 4*runtime.GOMAXPROCS(0))
+	}
+	if o.Kinds == nil {
+		o.Kinds = kinds.All()
 	}
 	if o.PruneRows == 0 {
 		o.PruneRows = pruneRows
@@ -74,7 +82,7 @@ func (o Options) withDefaults() Options {
 type Store struct {
 	options Options
 	pool    *pgxpool.Pool
-	configs configs
+	sets    residentSets
 	metrics *metrics
 	works   sync.WaitGroup // goroutines of lanes
 
@@ -117,7 +125,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		return nil, fmt.Errorf("connect: %w", err)
 	}
 	s.pool = pool
-	s.configs.entries = map[string]*configEntry{}
+	s.sets.entries = map[string]*residentEntry{}
 	s.metrics = newMetrics(o.Metrics, s)
 	err = s.guard(ctx)
 	if err == nil {
@@ -137,7 +145,9 @@ const grownAt = 10_000
 func (o Options) settings() map[string]string {
 	ms := func(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 	return map[string]string{
-		"search_path": Schema, "application_name": "tallystick", "statement_timeout": ms(o.StatementTimeout), "lock_timeout": ms(o.LockTimeout),
+		"search_path": Schema, "application_name": "tallystick",
+		"statement_timeout": ms(o.StatementTimeout), "lock_timeout": ms(o.LockTimeout),
+		"idle_in_transaction_session_timeout": writerIdle, "standard_conforming_strings": "on",
 		"plan_cache_mode": "force_generic_plan", "jit": "off",
 		"enable_seqscan": "off", "enable_bitmapscan": "off", "timezone": "UTC",
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/tallystick/tallystick/internal/core/ledger"
-	"github.com/tallystick/tallystick/internal/core/tenant"
 	"github.com/tallystick/tallystick/internal/store"
 )
 
@@ -33,7 +32,7 @@ func (s *Store) Prune(ctx context.Context, tell func(done, total uint64)) (prune
 	}
 	var jobs []job
 	var done, total uint64
-	err = store.EachTenant(ctx, s, func(t *tenant.Tenant) error {
+	err = store.EachTenant(ctx, s, func(t *store.Listed) error {
 		return s.View(ctx, t.ID, func(v store.View) error {
 			for _, a := range v.Horizon().Archives {
 				jobs = append(jobs, job{t.ID, a})
@@ -97,8 +96,7 @@ func (s *Store) pruning(ctx context.Context, tenantID string, fn func(*session) 
 	}
 	defer c.giveBack(context.WithoutCancel(ctx))
 	r := c.round(ctx)
-	r.send(beginWrite, nil)
-	r.send(enter, nil, []byte(rolePrune), []byte(tenantID), []byte(writerIdle))
+	r.begin(beginWrite, rolePrune, tenantID)
 	if err := r.do(); err != nil {
 		return err
 	}
@@ -108,7 +106,7 @@ func (s *Store) pruning(ctx context.Context, tenantID string, fn func(*session) 
 	return c.ask(ctx, commit, nil)
 }
 
-func (v *view) Horizon() store.Horizon { return v.config.horizon }
+func (v *view) Horizon() store.Horizon { return v.set.Horizon }
 
 // hasLeft reports whether a usage row is no longer in its table.
 func (v *view) hasLeft(seq uint64) (bool, error) {
@@ -125,10 +123,10 @@ func (v *view) Sections(first uint64, fn func(*ledger.Section) error) error {
 		}
 		for i := range s.Rows {
 			if want := s.First + uint64(i); s.Rows[i].Seq != want {
-				return v.config.horizon.GoneOf(want)
+				return v.set.Horizon.GoneOf(want)
 			}
 		}
-		return v.config.horizon.GoneOf(s.First + uint64(len(s.Rows)))
+		return v.set.Horizon.GoneOf(s.First + uint64(len(s.Rows)))
 	})
 }
 
@@ -157,7 +155,7 @@ func (v *view) section(p place, rows *[]ledger.Row) (*ledger.Section, error) {
 }
 
 func (v *view) mayHaveLeft(seq uint64) bool {
-	for _, a := range v.config.horizon.Archives {
+	for _, a := range v.set.Horizon.Archives {
 		if seq >= a.First && seq <= a.Last {
 			return true
 		}

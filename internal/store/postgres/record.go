@@ -18,7 +18,7 @@ func (s *Store) Record(ctx context.Context, b store.Batch) ([]usage.Verdict, err
 	if err := s.open(ctx); err != nil {
 		return nil, err
 	}
-	config, err := s.config(ctx, b.Tenant)
+	set, err := s.someSet(ctx, b.Tenant)
 	if err != nil {
 		return nil, err
 	}
@@ -30,7 +30,7 @@ func (s *Store) Record(ctx context.Context, b store.Batch) ([]usage.Verdict, err
 		return nil, err
 	}
 	defer l.leave()
-	w := newWork(b.Events, config)
+	w := newWork(b.Events, set)
 	if err := l.put(w); err != nil {
 		return nil, err
 	}
@@ -48,21 +48,22 @@ func (s *Store) Record(ctx context.Context, b store.Batch) ([]usage.Verdict, err
 	return w.verdicts, nil
 }
 
-func newWork(events []usage.Event, c *config) *work {
-	w := &work{events: events, bytes: weigh(events), verdicts: make([]usage.Verdict, len(events)), facts: make([]fact, len(events)), done: make(chan struct{})}
-	w.prepare(c)
+func newWork(events []usage.Event, set *residentSet) *work {
+	w := &work{events: events, bytes: weigh(events), verdicts: make([]usage.Verdict, len(events)),
+		facts: make([]fact, len(events)), done: make(chan struct{})}
+	w.prepare(set)
 	return w
 }
 
 // prepare does all that needs no history.
-func (w *work) prepare(c *config) {
-	p := usage.NewPreparer(c.catalog)
+func (w *work) prepare(set *residentSet) {
+	p := usage.NewPreparer(set.Catalog)
 	for i := range w.facts {
 		f := &w.facts[i]
 		p.Prepare(&w.events[i], &f.Fact)
 		f.hash = hashKey(f.Key)
 	}
-	w.config = c
+	w.set = set
 	w.forget()
 }
 
@@ -84,7 +85,7 @@ func (l *lane) commitGroup(group []*work) error {
 // place.
 func (l *lane) forget(group []*work) {
 	l.book.forget()
-	l.s.configs.forget(l.tenantID)
+	l.s.sets.forget(l.tenantID)
 	for _, w := range group {
 		w.forget()
 	}
@@ -101,19 +102,19 @@ func (l *lane) tryGroup(ctx context.Context, group []*work) error {
 		total += len(w.facts)
 	}
 	var h head
-	past := newHistory(ctx, c, l.tenantID, group[0].config, &l.book, &h, total)
+	past := newHistory(ctx, c, l.tenantID, group[0].set, &l.book, &h, total)
 	past.timed = total >= lookUpFrom || l.groups%timedShare == 0
 	l.groups++
 	known, err := l.lock(past, group, &h)
 	if err != nil {
 		return err
 	}
-	if err := past.config.tenant.CheckKeptHere(); err != nil {
+	if err := past.set.CheckKeptHere(); err != nil {
 		return err
 	}
 	for _, w := range group {
-		if w.config.version != h.version {
-			w.prepare(past.config)
+		if w.set.version != h.version {
+			w.prepare(past.set)
 		}
 	}
 	if err := l.complete(past, group, known); err != nil {
@@ -145,11 +146,11 @@ func (l *lane) tryGroup(ctx context.Context, group []*work) error {
 func (l *lane) lock(past *history, group []*work, h *head) (known foreseen, err error) {
 	guess := l.s.now(calendar.FromTime(time.Now())) // of the time, for facts that name none
 	past.now = guess
-	config := past.config
+	set := past.set
 	known.keys = map[*work]bool{}
 	w := &wants{}
 	for _, one := range group {
-		if one.config != config {
+		if one.set != set {
 			continue
 		}
 		if !one.looked {
@@ -165,7 +166,7 @@ func (l *lane) lock(past *history, group []*work, h *head) (known foreseen, err 
 	if past.timed {
 		r.then(func() { past.locked = time.Now() })
 	}
-	past.ask(r, w, func() bool { return h.version == config.version })
+	past.ask(r, w, func() bool { return h.version == set.version })
 	if err := r.do(); err != nil {
 		return known, err
 	}
@@ -176,20 +177,20 @@ func (l *lane) lock(past *history, group []*work, h *head) (known foreseen, err 
 		l.s.metrics.lock.Observe(past.locked.Sub(began).Seconds())
 	}
 	same := l.book.at(h.Head)
-	if h.version == config.version {
+	if h.version == set.version {
 		past.follow(h)
 		past.enter(w)
 		if same && calendar.MonthOf(guess) == calendar.MonthOf(past.now) {
-			known.counters = config
+			known.counters = set
 		}
 		return known, nil
 	}
-	if config, err = past.c.loadConfig(past.ctx, l.tenantID, h.version); err != nil {
+	if set, err = l.s.loadSet(past.ctx, past.c, l.tenantID, h.version); err != nil {
 		return known, err
 	}
-	l.s.configs.put(l.tenantID, config)
+	l.s.sets.put(l.tenantID, set)
 	timed, locked := past.timed, past.locked
-	*past = *newHistory(past.ctx, past.c, l.tenantID, config, &l.book, h, cap(past.rows))
+	*past = *newHistory(past.ctx, past.c, l.tenantID, set, &l.book, h, cap(past.rows))
 	past.timed, past.locked = timed, locked
 	return foreseen{}, nil
 }
@@ -197,7 +198,7 @@ func (l *lane) lock(past *history, group []*work, h *head) (known foreseen, err 
 // foreseen is what was read together with the lock.
 type foreseen struct {
 	keys     map[*work]bool // works whose keys were searched
-	counters *config        // the counters of works that were prepared with it, unless they are corrections; nil: of none
+	counters *residentSet   // the counters of works that were prepared with it, unless they are corrections; nil: of none
 }
 
 // complete reads all that is still missing, in one round trip if anything is.
@@ -216,7 +217,7 @@ func (l *lane) complete(past *history, group []*work, known foreseen) error {
 			l.lookAgain(past, one, w)
 		}
 		one.targets(past, w)
-		if one.config != known.counters {
+		if one.set != known.counters {
 			one.needs(past, w)
 		}
 	}
@@ -294,7 +295,7 @@ func (w *work) judge(past *history, out *flow) {
 		v := usage.Judge(past, &f.Fact, past.first+uint64(len(past.rows)), past.now, row)
 		if v.Status == usage.Accepted || v.Status == usage.Adjusted || v.Status == usage.Overage {
 			past.keep(row, f.hash)
-			if past.config.thresholds > 0 {
+			if past.set.Thresholds > 0 {
 				alerts += past.alert(row, quota.MaxAlerts-alerts)
 			}
 			out.offer(past)
@@ -305,15 +306,15 @@ func (w *work) judge(past *history, out *flow) {
 
 // seal writes and commits what was decided, and remembers it.
 func (l *lane) seal(out *flow, past *history, h *head) error {
-	a := &addition{tenantID: l.tenantID, base: h.Head, at: past.now, rows: past.rows, links: past.links, config: past.config, cells: past.dirty, joined: past.joined, newlyUse: past.newlyUse, tallies: past.tallies}
+	a := past.addition(h)
 	after, version, err := out.commit(a)
 	if err != nil {
 		return err
 	}
 	past.written()
 	l.book.committed(span{from: h.Head, to: after, keys: past.seen})
-	if len(a.newlyUse) > 0 {
-		l.s.configs.put(l.tenantID, past.config.at(version))
+	if a.moved {
+		l.s.sets.put(l.tenantID, past.set.at(version))
 	}
 	return nil
 }

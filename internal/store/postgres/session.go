@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -173,21 +174,34 @@ func (c *session) ask(ctx context.Context, st *statement, each func(*reader) err
 	return r.do()
 }
 
-// A writer that has gone silent holds its tenant's head and is ended soon. A reader holds nothing, and may be waiting for a slow
-// client of its own.
+// A writer that has gone silent holds its tenant's head and is ended soon: that is the setting of every connection. A
+// reader holds nothing, and may be waiting for a slow client of its own.
 const (
 	writerIdle = "10s"
 	readerIdle = "10min"
 )
 
 // beginWriting adds the start of a transaction: the role that the walls hold for, and the tenant within them.
-func (r *round) beginWriting(tenantID string) {
-	r.send(beginWrite, nil)
-	r.send(enter, nil, []byte(roleServe), []byte(tenantID), []byte(writerIdle))
-}
+func (r *round) beginWriting(tenantID string) { r.begin(beginWrite, roleServe, tenantID) }
 
 // beginReading adds the start of a transaction that sees one moment.
 func (r *round) beginReading(role, tenantID string) {
-	r.send(beginRead, nil)
-	r.send(enter, nil, []byte(role), []byte(tenantID), []byte(readerIdle))
+	r.begin(beginRead, role, tenantID)
+	r.send(idleAsReader, nil)
 }
+
+func (r *round) begin(transaction *statement, role, tenantID string) {
+	r.send(transaction, nil)
+	r.send(becomes[role], nil)
+	r.nameTenant(tenantID)
+}
+
+// nameTenant sets the tenant that the walls let through, until the transaction ends. It is a statement of its own, with
+// the name as a literal: a distributed PostgreSQL passes this on to where the rows are, and set_config it does not.
+func (r *round) nameTenant(tenantID string) {
+	r.p.SendQueryParams("SET LOCAL tallystick.tenant = "+literal(tenantID), nil, nil, nil, nil)
+	r.calls = append(r.calls, call{statement: nameTenant})
+}
+
+// literal quotes text for SQL. Backslashes mean themselves: standard_conforming_strings is on, see guardSession.
+func literal(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }

@@ -40,7 +40,7 @@ var (
 // Slice implements store.View. One customer's rows are the chains of its counters. Rows of all customers have no index, because that
 // would be half of the price of writing a row: they are found by reading all rows that were committed since the range began.
 func (v *view) Slice(q store.SliceQuery, fn func(*store.Slice) error) error {
-	m := v.config.catalog.Number(q.Meter)
+	m := v.set.Catalog.Number(q.Meter)
 	if m == nil {
 		return problem.New(problem.NotFound, "no meter of that number")
 	}
@@ -51,7 +51,7 @@ func (v *view) Slice(q store.SliceQuery, fn func(*store.Slice) error) error {
 	if q.From >= q.To || !clean(q.Customer) {
 		return nil
 	}
-	if err := v.config.horizon.Missing(0, store.RowHint{From: q.From, To: q.To, Events: true}, v.hasLeft); err != nil {
+	if err := v.set.Horizon.Missing(0, store.RowHint{From: q.From, To: q.To, Events: true}, v.hasLeft); err != nil {
 		return err
 	}
 	s := &slicing{view: v, query: q, meter: m, emit: fn}

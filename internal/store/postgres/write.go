@@ -21,13 +21,23 @@ type addition struct {
 	base     ledger.Head // that it follows
 	at       calendar.Micros
 	rows     []ledger.Row
-	links    []uint64 // of the rows' outcomes, one after the other: the row that the same counter folded before
-	config   *config  // after it
-	changed  bool     // the configuration did
-	cells    []*cell  // that changed
+	links    []uint64     // of the rows' outcomes, one after the other: the row that the same counter folded before
+	set      *residentSet // after it
+	moved    bool         // the set did
+	cells    []*cell      // that changed
 	joined   map[memberKey]bool
-	newlyUse []uint32
 	tallies  []*tallyCell // that changed
+
+	entities      map[entityName]keptEntity // that changed
+	newlyUsed     []uint32                  // meters
+	newlyCritical []criticalKind
+}
+
+// addition is what the history adds to the head.
+func (h *history) addition(head *head) *addition {
+	return &addition{tenantID: h.tenantID, base: head.Head, at: h.now, rows: h.rows, links: h.links,
+		set: h.set, moved: h.set != h.began, cells: h.dirty, joined: h.joined, tallies: h.tallies,
+		entities: h.entities, newlyUsed: h.newlyUsed, newlyCritical: h.newlyCritical}
 }
 
 // writer turns additions into parameters. It keeps its memory from one to the next.
@@ -107,8 +117,8 @@ func (f *flow) end() {
 	writers.Put(f.w)
 }
 
-// commit writes the rest of the addition, commits the session's transaction and returns the new head and the
-// configuration's version. After an error the transaction has not happened, except that an Unavailable says that nobody
+// commit writes the rest of the addition, commits the session's transaction and returns the new head and the version of
+// the resident set. After an error the transaction has not happened, except that an Unavailable says that nobody
 // knows.
 func (f *flow) commit(a *addition) (ledger.Head, uint64, error) {
 	began, written := time.Now(), time.Time{}
@@ -116,15 +126,13 @@ func (f *flow) commit(a *addition) (ledger.Head, uint64, error) {
 	f.send(a.tenantID, a.rows, a.links, a.at)
 	r := f.r
 	head := ledger.Head{Seq: a.base.Seq + uint64(len(a.rows)), Clock: a.at, Chain: f.w.hasher.Next(a.base.Chain, a.rows)}
-	version := a.config.version
-	if a.changed || len(a.newlyUse) > 0 {
+	version := a.set.version
+	if a.moved {
 		version = newVersion(head.Seq)
 	}
 	var token [16]byte
 	rand.Read(token[:]) // never fails
-	if err := f.w.sendRest(r, a); err != nil {
-		return head, version, err
-	}
+	f.w.sendRest(r, a)
 	r.send(addSection, nil, id, first, int4Param(int32(len(a.rows))), timeParam(a.at), head.Chain[:], token[:],
 		int8Param(int64(head.Seq)), int8Param(int64(version)))
 	if f.timed {
@@ -144,7 +152,7 @@ func (f *flow) commit(a *addition) (ledger.Head, uint64, error) {
 	}
 	var refused *pgconn.PgError
 	if errors.As(err, &refused) && !f.c.pg.IsClosed() && f.c.pg.TxStatus() == 'E' {
-		return head, version, err // a statement failed and the server has told us so: nothing was committed
+		return head, version, err // a statement failed and the server has said so: nothing was committed
 	}
 	happened, unresolved := f.s.resolve(f.ctx, a.tenantID, first, token)
 	switch {
@@ -211,34 +219,21 @@ func (w *writer) sendEvents(r *round, tenantID string, rows []ledger.Row, links 
 }
 
 // sendRest adds the changes, and what all rows leave behind.
-func (w *writer) sendRest(r *round, a *addition) error {
+func (w *writer) sendRest(r *round, a *addition) {
 	w.changes.reset()
-	entities := newEntities()
 	for i := range a.rows {
-		row := &a.rows[i]
-		if row.Change == nil {
-			continue
-		}
-		state, err := ledger.DecodeState(row)
-		if err != nil {
-			return err
-		}
-		w.changes.add(row, state)
-		if state.Floor == nil || *state.Floor == a.config.horizon.Floor { // it only moves forward
-			entities.put(row, state)
-		}
-		if state.Request != nil {
-			keepRequest(r, a.tenantID, state.Request, row.Seq, a.at)
+		if a.rows[i].Change != nil {
+			w.changes.add(&a.rows[i])
 		}
 	}
 	if w.changes.seq.n > 0 {
 		r.send(addChanges, nil, w.changes.params(a.tenantID, a.at)...)
 	}
-	entities.send(r, a)
+	sendEntities(r, a.tenantID, a.entities, a.at)
+	sendMoved(r, a)
 	w.sendCounters(r, a)
 	sendTallies(r, a)
 	w.sendMembers(r, a)
-	return nil
 }
 
 // fewCounters are cheaper in one statement, new ones and others, than in two.
@@ -280,81 +275,13 @@ func (w *writer) sendMembers(r *round, a *addition) {
 	w.onTime.reset(oidBool)
 	for k, onTime := range a.joined {
 		w.memberAt.month.month(k.id.Month)
-		w.memberAt.meter.text(a.config.catalog.Number(k.id.Meter).Slug)
+		w.memberAt.meter.text(a.set.Catalog.Number(k.id.Meter).Slug)
 		w.memberAt.customer.text(k.id.Customer)
 		w.member.text(k.member)
 		w.generation.int4(int32(k.generation))
 		w.onTime.bool(onTime)
 	}
 	r.send(putMembers, nil, append(w.memberAt.params(a.tenantID), w.member.param(), w.generation.param(), w.onTime.param())...)
-}
-
-// entities are the latest states among some changes: the last one of each, because a statement writes a row once.
-type entities struct {
-	tenant *ledger.Row
-	rows   map[[2]string]*ledger.Row
-	meters map[string]uint32 // slug → number
-
-	assigned map[string]string // customer → plan; the tenant's own under the empty name
-}
-
-func newEntities() *entities {
-	return &entities{rows: map[[2]string]*ledger.Row{}, meters: map[string]uint32{}, assigned: map[string]string{}}
-}
-
-func (e *entities) put(r *ledger.Row, s ledger.State) {
-	switch {
-	case s.Tenant != nil:
-		e.tenant = r
-	case s.Key != nil:
-		e.rows[[2]string{kindKey, s.Key.ID}] = r
-	case s.Meter != nil:
-		e.rows[[2]string{kindMeter, s.Meter.Slug}] = r
-		e.meters[s.Meter.Slug] = s.Meter.Number
-	case s.Close != nil:
-		e.rows[[2]string{kindPeriod, s.Close.Month.String()}] = r
-	case s.Plan != nil:
-		e.rows[[2]string{kindPlan, s.Plan.Name}] = r
-	case s.Assignment != nil:
-		e.assigned[s.Assignment.Customer] = s.Assignment.Plan
-	case s.Floor != nil:
-		e.rows[[2]string{kindFloor, kindFloor}] = r
-	case s.Archive != nil:
-		e.rows[[2]string{kindArchive, s.Archive.Month.String()}] = r
-	}
-}
-
-func (e *entities) send(r *round, a *addition) {
-	id := []byte(a.tenantID)
-	if e.tenant != nil {
-		r.send(putTenant, nil, id, int8Param(int64(e.tenant.Seq)), timeParam(e.tenant.At), e.tenant.Change.State)
-	}
-	if len(e.rows) > 0 {
-		var kind, name, seq, at, state, used array
-		for _, x := range [...]*array{&kind, &name, &state} {
-			x.reset(oidText)
-		}
-		seq.reset(oidInt8)
-		at.reset(oidTimestamptz)
-		used.reset(oidBool)
-		for k, row := range e.rows {
-			kind.text(k[0])
-			name.text(k[1])
-			seq.int8(int64(row.Seq))
-			at.time(row.At)
-			state.bytes(row.Change.State)
-			used.bool(k[0] == kindMeter && a.config.used[e.meters[k[1]]])
-		}
-		r.send(putEntities, nil, id, kind.param(), name.param(), seq.param(), at.param(), state.param(), used.param())
-	}
-	sendAssigned(r, a.tenantID, e.assigned)
-	if len(a.newlyUse) > 0 {
-		var slugs []string
-		for _, n := range a.newlyUse {
-			slugs = append(slugs, a.config.catalog.Number(n).Slug)
-		}
-		r.send(useMeters, nil, id, textsParam(slugs))
-	}
 }
 
 // head is a tenant's head as a transaction read it.
