@@ -52,7 +52,7 @@ func TestCorrectionsInsideALargeBatch(t *testing.T) {
 	recorded(t, s, append(facts[chunk:], storetest.Correction("fix-1", facts[top-1].ID, fmt.Sprint(-top)))...)
 	recorded(t, s, storetest.Correction("fix-2", facts[top-2].ID, fmt.Sprint(1-top)))
 	err := s.View(context.Background(), "acme", func(v store.View) error {
-		m, err := v.Meter("peak")
+		m, err := store.GetMeter(v, "peak")
 		if err != nil {
 			return err
 		}
@@ -82,7 +82,7 @@ func TestACounterWhoseRowsAreMissing(t *testing.T) {
 		t.Errorf("a correction of a counter that lacks rows was answered %v", err)
 	}
 	err = s.View(context.Background(), "acme", func(v store.View) error {
-		m, err := v.Meter("peak")
+		m, err := store.GetMeter(v, "peak")
 		if err != nil {
 			return err
 		}

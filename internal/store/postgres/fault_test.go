@@ -93,7 +93,7 @@ func TestServerAway(t *testing.T) {
 		},
 		"update":  func() error { return s.Update(ctx, "acme", func(store.Tx) error { return nil }) },
 		"view":    func() error { return s.View(ctx, "acme", func(store.View) error { return nil }) },
-		"access":  func() error { _, _, err := s.Access(ctx, "acme", "k"); return err },
+		"access":  func() error { _, err := s.Access(ctx, "acme", "k"); return err },
 		"tenants": func() error { _, err := s.Tenants(ctx, "", 1); return err },
 		"ready":   func() error { return s.Ready(ctx) },
 	}

@@ -14,11 +14,11 @@ import (
 // prepared makes work as Record does.
 func prepared(t *testing.T, s *Store, events ...usage.Event) *work {
 	t.Helper()
-	config, err := s.latest(context.Background(), "acme")
+	set, err := s.latestSet(context.Background(), "acme")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newWork(events, config)
+	return newWork(events, set)
 }
 
 // Given facts whose keys were searched before the lock, when the same facts are committed meanwhile by this node or by another one,

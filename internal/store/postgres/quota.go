@@ -99,11 +99,8 @@ func (w *wants) enterQuotas(b *book) {
 
 // remember keeps what is remembered of plans true after a change.
 func (h *history) remember(e *entity.Entity) error {
-	if !quota.AssignmentKind.Is(&e.State) {
-		return nil
-	}
-	a, err := quota.AssignmentKind.Read(e)
-	if err == nil {
+	a, err := quota.AssignmentKind.ReadIf(e)
+	if err == nil && a != nil {
 		h.book.plans[a.Customer] = a.Plan
 	}
 	return err

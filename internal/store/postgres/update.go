@@ -30,7 +30,7 @@ type tx struct {
 const maxRefreshed = 1000
 
 func (x *tx) refresh(k keptEntity) {
-	if len(x.refreshed) < maxRefreshed && k.Expires == 0 {
+	if len(x.refreshed) < maxRefreshed && k.Indexed > 0 {
 		x.refreshed[entityName{k.Kind, k.ID}] = k
 	}
 }
