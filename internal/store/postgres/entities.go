@@ -24,17 +24,18 @@ var (
 		ON CONFLICT (tenant_id, kind, id) DO UPDATE SET version = excluded.version, critical = excluded.critical,
 			indexed = excluded.indexed, seq = excluded.seq, at = excluded.at, expires_at = excluded.expires_at,
 			data = excluded.data`}
-	// The table holds about as many expired entities as it takes to fill their places.
+	// The first so many that have expired leave, with others that expired at the same moment: one commit wrote them.
 	forgetEntities = &statement{name: "forget_entities", choosy: true, sql: `DELETE FROM entities
-		WHERE tenant_id = $1 AND kind = $2 AND id = ANY(ARRAY(SELECT id FROM entities
+		WHERE tenant_id = $1 AND kind = $2 AND expires_at IS NOT NULL AND expires_at <= (SELECT max(expires_at) FROM (
+			SELECT expires_at FROM entities
 			WHERE tenant_id = $1 AND kind = $2 AND expires_at IS NOT NULL AND expires_at <= $3
-			ORDER BY expires_at LIMIT $4))`}
+			ORDER BY expires_at LIMIT $4) AS expired)`}
 	addTerms = &statement{name: "add_terms", sql: `INSERT INTO entity_terms (tenant_id, kind, index_name, value, id)
 		SELECT h.tenant_id, u.kind, u.index_name, u.value, u.id
 		FROM heads h CROSS JOIN unnest($2::text[], $3::text[], $4::text[], $5::text[]) AS u(kind, index_name, value, id)
 		WHERE h.tenant_id = $1 ON CONFLICT (tenant_id, kind, index_name, value, id) DO NOTHING`}
 	dropTerms = &statement{name: "drop_terms", choosy: true, sql: `DELETE FROM entity_terms
-		WHERE tenant_id = $1 AND kind = $2 AND id = ANY($3::text[])`}
+		WHERE tenant_id = $1 AND kind = $2 AND id = ANY($3::text[]) AND id <> ''`}
 )
 
 // forgetRatio is how many expired entities leave for each one of their kind that comes: with more than one, a table that

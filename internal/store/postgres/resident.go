@@ -105,8 +105,8 @@ func newVersion(seq uint64) uint64 {
 const versionChance = 20
 
 var (
-	residentEntities = &statement{name: "resident_entities", sql: "SELECT " + entityColumns + ` FROM entities
-		WHERE tenant_id = $1 AND kind = ANY($2::text[])`}
+	residentEntities = &statement{name: "resident_entities", sql: `SELECT e.* FROM unnest($2::text[]) AS k(kind)
+		CROSS JOIN LATERAL (SELECT ` + entityColumns + ` FROM entities WHERE tenant_id = $1 AND kind = k.kind OFFSET 0) e`}
 	criticalKinds = &statement{name: "critical_kinds", sql: `SELECT kind, version, seq FROM critical_kinds
 		WHERE tenant_id = $1 ORDER BY kind, version`}
 	usedMeters = &statement{name: "used_meters", sql: "SELECT number FROM used_meters WHERE tenant_id = $1"}
