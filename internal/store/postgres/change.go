@@ -71,8 +71,8 @@ func (s effectState) Tally(number uint32, m calendar.Month) (*usage.Tally, error
 	return &c.Tally, nil
 }
 
-// pendingState is one counter with the effects of changes that an update has appended and not written yet. Effects ask for
-// nothing else.
+// pendingState is one counter with the effects of changes that an update has appended and not written yet. Effects ask
+// for nothing else.
 type pendingState struct {
 	usage.State
 	set     *residentSet

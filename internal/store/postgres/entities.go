@@ -38,8 +38,8 @@ var (
 		WHERE tenant_id = $1 AND kind = $2 AND id = ANY($3::text[]) AND id <> ''`}
 )
 
-// forgetRatio is how many expired entities leave for each one of their kind that comes: with more than one, a table that
-// has grown shrinks again.
+// forgetRatio is how many expired entities leave for each one of their kind that comes: with more than one, a table
+// that has grown shrinks again.
 const forgetRatio = 2
 
 type entityName struct{ kind, id string }
@@ -60,7 +60,7 @@ func readEntity(in *reader) entity.Entity {
 }
 
 // sendEntities replaces entities and their terms. Each is there once: a statement writes a row once.
-func sendEntities(r *round, tenantID string, kept map[entityName]keptEntity, now calendar.Micros) {
+func sendEntities(r *roundTrip, tenantID string, kept map[entityName]keptEntity, now calendar.Micros) {
 	if len(kept) == 0 {
 		return
 	}

@@ -24,8 +24,8 @@ import (
 	"github.com/tallystick/tallystick/internal/store/storetest"
 )
 
-// Given batches under way, when the server crashes and comes back several times, then nothing that was answered is lost and nothing
-// is counted twice, and the store goes on by itself.
+// Given batches under way, when the server crashes and comes back several times, then nothing that was answered is lost
+// and nothing is counted twice, and the store goes on by itself.
 func TestServerCrashesBetweenBatches(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Private(t)
@@ -67,8 +67,8 @@ func TestServerCrashesBetweenBatches(t *testing.T) {
 	y.check(t, s, facts)
 }
 
-// Given a server that is away, when anything is asked, then the answer says so and when to come back, and when the server is back
-// all is well again.
+// Given a server that is away, when anything is asked, then the answer says so and when to come back, and when the
+// server is back all is well again.
 func TestServerAway(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Private(t)
@@ -121,8 +121,9 @@ func TestServerAway(t *testing.T) {
 	storetest.CheckLedger(t, s, "acme")
 }
 
-// Given a network that cuts connections around the commit, before the server has it or after it has done it and before the answer,
-// when facts are recorded, then every answer is the truth: each fact is accepted once, and none is told to come again.
+// Given a network that cuts connections around the commit, before the server has it or after it has done it and before
+// the answer, when facts are recorded, then every answer is the truth: each fact is accepted once, and none is told to
+// come again.
 func TestConnectionsCutAroundTheCommit(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Shared(t)
@@ -159,7 +160,8 @@ type cutter struct {
 	before, after atomic.Int64
 }
 
-// cutEvery is how many commits pass between two cuts: the next attempt and the search for what became of it get through.
+// cutEvery is how many commits pass between two cuts: the next attempt and the search for what became of it get
+// through.
 const cutEvery = 4
 
 func newCutter(t *testing.T, server string) *cutter {
@@ -314,7 +316,7 @@ func TestFailuresAreCalledWhatTheyAre(t *testing.T) {
 		{problem.New(problem.Conflict, "as it is"), problem.Conflict, "as it is", false},
 	} {
 		var p *problem.Error
-		if err := s.told(context.Background(), c.err); !errors.As(err,
+		if err := s.portError(context.Background(), c.err); !errors.As(err,
 			&p) || p.Code != c.code || !strings.Contains(p.Detail, c.detail) {
 			t.Errorf("%v is answered %v, want %s and %q", c.err, err, c.code, c.detail)
 		}

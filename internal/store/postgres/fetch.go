@@ -39,7 +39,7 @@ func (w *wants) key(k usage.Key) {
 }
 
 func (w *wants) counter(h *history, id usage.CounterID) {
-	if w.asked[id] || h.book.cells[id] != nil {
+	if w.asked[id] || h.cache.cells[id] != nil {
 		return
 	}
 	id = owned(id)
@@ -122,7 +122,7 @@ func (h *history) fetch(w *wants) error {
 	if err := h.freed(); err != nil {
 		return err
 	}
-	r := h.c.round(h.ctx)
+	r := h.c.roundTrip(h.ctx)
 	h.ask(r, w, func() bool { return true })
 	if err := r.do(); err != nil {
 		return h.fail(fmt.Errorf("read what the events depend on: %w", err))
@@ -131,8 +131,9 @@ func (h *history) fetch(w *wants) error {
 	return nil
 }
 
-// ask adds the statements that read what is wanted. Their results are looked at only if they count, which is known when the first comes.
-func (h *history) ask(r *round, w *wants, counts func() bool) {
+// ask adds the statements that read what is wanted. Their results are looked at only if they count, which is known when
+// the first comes.
+func (h *history) ask(r *roundTrip, w *wants, counts func() bool) {
 	id := []byte(h.tenantID)
 	send := func(st *statement, each func(*reader) error, params ...[]byte) {
 		r.send(st, func(in *reader) error {
@@ -162,7 +163,7 @@ func (h *history) ask(r *round, w *wants, counts func() bool) {
 	w.askQuotas(send, h)
 }
 
-// enter puts the counters that were read into the book.
+// enter puts the counters that were read into the cache.
 func (h *history) enter(w *wants) {
 	for _, id := range w.counters {
 		place := h.place(id)
@@ -171,9 +172,9 @@ func (h *history) enter(w *wants) {
 			c = &cell{place: place}
 		}
 		c.id = id
-		h.book.cells[id] = c
+		h.cache.cells[id] = c
 	}
-	w.enterQuotas(h.book)
+	w.enterQuotas(h.cache)
 }
 
 // find notes a row of the table.

@@ -9,8 +9,8 @@ import (
 	"github.com/tallystick/tallystick/internal/core/tenant"
 )
 
-// What the walls between tenants rest on. A start that finds any of it missing must not serve: a query that forgot its tenant
-// would then show another one's rows.
+// What the walls between tenants rest on. A start that finds any of it missing must not serve: a query that forgot its
+// tenant would then show another one's rows.
 var (
 	// A role is only a wall if it can neither look over it nor become somebody who can.
 	guardRole = &statement{name: "guard_role", sql: `SELECT rolsuper OR rolbypassrls OR rolcreaterole OR rolreplication OR rolcanlogin
@@ -36,7 +36,8 @@ var (
 // wall is the condition of every policy, as PostgreSQL writes it back.
 const wall = "(tenant_id = current_setting('tallystick.tenant'::text, true))"
 
-// guard refuses a database, for whatever command, in which the walls between tenants, or the durability of a commit, do not hold.
+// guard refuses a database, for whatever command, in which the walls between tenants, or the durability of a commit, do
+// not hold.
 func (s *Store) guard(ctx context.Context) error {
 	c, err := s.lend(ctx)
 	if err != nil {
@@ -151,7 +152,7 @@ func guardRights(ctx context.Context, c *session) error {
 
 // guardSession becomes the serving role once, as every transaction will, and looks at where it stands.
 func guardSession(ctx context.Context, c *session) error {
-	r := c.round(ctx)
+	r := c.roundTrip(ctx)
 	r.beginReading(roleServe, "")
 	r.send(guardSettings, func(in *reader) error {
 		if v := in.text(); v == "off" {

@@ -20,15 +20,15 @@ func hashKey(k usage.Key) uint64 {
 	return maphash.String(seed, k.Name) ^ uint64(k.Space)
 }
 
-// history is one tenant's past as the rules see it inside one transaction, and what the rules add to it. Everything that a batch
-// may need was fetched before; what was not foreseen is read when it is asked for.
+// history is one tenant's past as the rules see it inside one transaction, and what the rules add to it. Everything
+// that a batch may need was fetched before; what was not foreseen is read when it is asked for.
 type history struct {
 	ctx      context.Context
 	c        *session
 	tenantID string
 	began    *residentSet // of the head that is followed
 	set      *residentSet // after the rows that are added
-	book     *book
+	cache    *cache
 	now      calendar.Micros
 	timed    bool      // the parts of the transaction are measured
 	locked   time.Time // when the head was, if they are
@@ -81,8 +81,8 @@ type memberKey struct {
 var _ usage.State = (*history)(nil)
 
 // newHistory begins with the head under the lock. Up to n rows will be added.
-func newHistory(ctx context.Context, c *session, tenantID string, set *residentSet, b *book, h *head, n int) *history {
-	return &history{ctx: ctx, c: c, tenantID: tenantID, began: set, set: set, book: b, now: h.now, first: h.Seq + 1,
+func newHistory(ctx context.Context, c *session, tenantID string, set *residentSet, b *cache, h *head, n int) *history {
+	return &history{ctx: ctx, c: c, tenantID: tenantID, began: set, set: set, cache: b, now: h.now, first: h.Seq + 1,
 		found: map[usage.Key]*ledger.Row{}, corrected: map[factMeter]usage.Corrected{}, asked: map[usage.Key]bool{},
 		members: map[memberKey]bool{}, looked: map[memberName]bool{}, joined: map[memberKey]bool{}, entities: map[entityName]keptEntity{},
 		rows: make([]ledger.Row, 0, n), links: make([]uint64, 0, n), slab: make([]usage.Row, n), seen: make(map[uint64]int32, n)}
@@ -223,14 +223,14 @@ func (h *history) Target(k usage.Key) (*usage.Row, error) {
 }
 
 func (h *history) Counter(id usage.CounterID) (*usage.Counter, error) {
-	c := h.book.cells[id]
+	c := h.cache.cells[id]
 	if c == nil {
 		w := &wants{}
 		w.counter(h, id)
 		if err := h.fetch(w); err != nil {
 			return nil, err
 		}
-		c = h.book.cells[id]
+		c = h.cache.cells[id]
 	}
 	h.touched = append(h.touched, c)
 	return &c.Counter, nil
@@ -295,7 +295,7 @@ func (h *history) Slice(id usage.CounterID, below uint64, fn func(*usage.Row, *u
 	for i := range h.rows {
 		each(&h.rows[i])
 	}
-	base := h.book.cells[id].base
+	base := h.cache.cells[id].base
 	if base == 0 {
 		return nil
 	}

@@ -19,7 +19,7 @@ func (s *Store) Import(ctx context.Context, tenantID string, in ledger.Section) 
 			return err
 		}
 		h.now = in.At
-		past := newHistory(ctx, c, tenantID, set, &l.book, h, len(in.Rows))
+		past := newHistory(ctx, c, tenantID, set, &l.cache, h, len(in.Rows))
 		if err := past.foreseeRows(in.Rows); err != nil {
 			return err
 		}

@@ -60,9 +60,9 @@ func red(t *testing.T, s *Store, want ...string) {
 	}
 }
 
-// Given entities that a build wrote without knowing their kind, when a build that knows it takes over, then it finds them
-// by id and by term, at once and page by page in both directions, and an update brings their terms up to date. The same
-// goes for a build with a newer declaration of the kind.
+// Given entities that a build wrote without knowing their kind, when a build that knows it takes over, then it finds
+// them by id and by term, at once and page by page in both directions, and an update brings their terms up to date. The
+// same goes for a build with a newer declaration of the kind.
 func TestATermOfAKindThatTheWriterDidNotKnow(t *testing.T) {
 	t.Parallel()
 	url := migrated(t)
@@ -189,8 +189,8 @@ func TestACriticalKindOfANewerBuild(t *testing.T) {
 }
 
 // Given two nodes, when one commits answers to requests, plans of customers, adjustments, entities of other kinds that
-// are not resident and facts of a meter in use, then neither reads or copies resident entities for it; a meter, the first
-// fact of a meter and a critical kind that is new do move them.
+// are not resident and facts of a meter in use, then neither reads or copies resident entities for it; a meter, the
+// first fact of a meter and a critical kind that is new do move them.
 func TestOnlyResidentEntitiesMoveTheVersion(t *testing.T) {
 	t.Parallel()
 	ns := builds(t, migrated(t), storetest.Kinds(), storetest.Kinds())
@@ -284,8 +284,8 @@ func TestOnlyResidentEntitiesAreLoaded(t *testing.T) {
 	}
 }
 
-// Given answers to requests that have expired, when others are kept, then the old ones leave, a few at a time; their rows
-// stay in the ledger.
+// Given answers to requests that have expired, when others are kept, then the old ones leave, a few at a time; their
+// rows stay in the ledger.
 func TestWhatHasExpiredLeaves(t *testing.T) {
 	t.Parallel()
 	url, clock := migrated(t), storetest.NewClock()
@@ -324,8 +324,8 @@ func TestWhatHasExpiredLeaves(t *testing.T) {
 	storetest.CheckLedger(t, s, "acme")
 }
 
-// Given a tenant whose name means something to SQL, when it is named to the walls, then it is that tenant, and nothing is
-// executed.
+// Given a tenant whose name means something to SQL, when it is named to the walls, then it is that tenant, and nothing
+// is executed.
 func TestANameIsNoSQL(t *testing.T) {
 	t.Parallel()
 	s := nodes(t, 1, migrated(t), storetest.NewClock().Now)[0]
@@ -340,8 +340,8 @@ func TestANameIsNoSQL(t *testing.T) {
 	}
 }
 
-// Given entities of one kind that expire and others that do not, when the serving role deletes all it can, then what does
-// not expire stays.
+// Given entities of one kind that expire and others that do not, when the serving role deletes all it can, then what
+// does not expire stays.
 func TestServingDeletesOnlyWhatExpires(t *testing.T) {
 	t.Parallel()
 	url := twoTenants(t)

@@ -57,8 +57,8 @@ func TestLifeWithRestarts(t *testing.T) {
 	})
 }
 
-// Given any life of a ledger, when its sections are carried to an empty database and from there to another store, then all show the
-// same.
+// Given any life of a ledger, when its sections are carried to an empty database and from there to another store, then
+// all show the same.
 func TestCarriedLife(t *testing.T) {
 	url := migrated(t)
 	rapid.Check(t, func(t *rapid.T) {

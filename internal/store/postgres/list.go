@@ -12,13 +12,14 @@ import (
 	"github.com/tallystick/tallystick/internal/store"
 )
 
-// Bounds of reading in pages. A page is read whole before its rows are shown, because whoever is shown a row may ask for more,
-// and the connection must then be free.
+// Bounds of reading in pages. A page is read whole before its rows are shown, because whoever is shown a row may ask
+// for more, and the connection must then be free.
 const (
 	pageRows     = 2000
 	pageSections = 500
 	pageCounters = 500
-	// maxScan is how many rows one call of Rows looks at. A caller that finds nothing in that many goes on from where it stopped.
+	// maxScan is how many rows one call of Rows looks at. A caller that finds nothing in that many goes on from where
+	// it stopped.
 	maxScan = 100_000
 )
 
@@ -55,8 +56,8 @@ func (v *view) Rows(after uint64, hint store.RowHint, fn func(*ledger.Row) bool)
 	return last, true, nil
 }
 
-// page reads the rows above after and up to to. Changes alone are few and far between, so that a page of them reaches further;
-// it returns how far.
+// page reads the rows above after and up to to. Changes alone are few and far between, so that a page of them reaches
+// further; it returns how far.
 func (v *view) page(after, to uint64, hint store.RowHint) (rows []ledger.Row, reached uint64, err error) {
 	if hint.Events || !hint.Changes {
 		err = v.between(after, to, hint, func(r *ledger.Row) { rows = append(rows, *r) })
@@ -162,7 +163,7 @@ type place struct {
 
 // missing is the error of a row that must be there.
 func (v *view) missing(seq uint64) error {
-	return v.s.told(v.ctx, fmt.Errorf("row %d of tenant %s is not in its table: %w", seq, v.tenantID, errDefect))
+	return v.s.portError(v.ctx, fmt.Errorf("row %d of tenant %s is not in its table: %w", seq, v.tenantID, errDefect))
 }
 
 // someSections reads the rows of as many sections as fit a page, at least one, and shows them. It returns how many.
@@ -270,8 +271,8 @@ func byPlace(a, b store.CounterPlace) int {
 	return cmp.Or(cmp.Compare(a.Month, b.Month), strings.Compare(a.Meter, b.Meter), strings.Compare(a.Customer, b.Customer))
 }
 
-// Months implements store.View. It asks for one month after the other: there are a dozen in a year, and counters without
-// number.
+// Months implements store.View. It asks for one month after the other: there are a dozen in a year, and counters
+// without number.
 func (v *view) Months(from calendar.Month, limit int) ([]calendar.Month, error) {
 	var out []calendar.Month
 	for next, found := from, true; found && len(out) < limit; next++ {

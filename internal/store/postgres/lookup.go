@@ -9,9 +9,9 @@ import (
 	"github.com/tallystick/tallystick/internal/store"
 )
 
-// Entities of resident kinds are served from the set. All others are read here, by id or by a term. Terms that are of an
-// older declaration than this build's are not asked: the entities that have them are read from an index of their own, and
-// their terms are worked out anew.
+// Entities of resident kinds are served from the set. All others are read here, by id or by a term. Terms that are of
+// an older declaration than this build's are not asked: the entities that have them are read from an index of their
+// own, and their terms are worked out anew.
 
 var (
 	entitiesByID = &statement{name: "entities_by_id", sql: `SELECT e.* FROM unnest($3::text[]) AS k(id)
@@ -188,8 +188,8 @@ func (v *view) byTerm(kind string, t entity.Term, p store.Page) ([]entity.Entity
 	return p.Cut(append(page, stale...)), nil
 }
 
-// staleByTerm lists entities whose stored terms are of an older declaration and that have the term by this build's. There
-// are none unless a newer build has just taken over.
+// staleByTerm lists entities whose stored terms are of an older declaration and that have the term by this build's.
+// There are none unless a newer build has just taken over.
 func (v *view) staleByTerm(kind string, version uint8, t entity.Term, p store.Page) (out []entity.Entity, err error) {
 	for next := (store.Page{After: p.After, Limit: pageStale, Backward: p.Backward}); ; {
 		some, err := v.list(direction(p, staleUp, staleDown), kind, next, int4Param(int32(version)))

@@ -130,7 +130,8 @@ func batches(facts, size int, order uint64) (out [][]usage.Event) {
 	return out
 }
 
-// Given two nodes on one database, when both are thrown the same facts at once, then each fact is accepted by one of them, once.
+// Given two nodes on one database, when both are thrown the same facts at once, then each fact is accepted by one of
+// them, once.
 func TestTwoNodesCountOnce(t *testing.T) {
 	t.Parallel()
 	for name, major := range majors {
@@ -148,7 +149,8 @@ func countOnce(t *testing.T, url string) {
 	if err := storetest.Create(ns[0], "acme", storetest.NewMeter("calls", meter.Sum)); err != nil {
 		t.Fatal(err)
 	}
-	// Some batches are larger than what is searched under the lock, so that searches and commits of both nodes interleave.
+	// Some batches are larger than what is searched under the lock, so that searches and commits of both nodes
+	// interleave.
 	const facts, size, submitters = 3000, 600, 6
 	y := newTally()
 	var wg sync.WaitGroup

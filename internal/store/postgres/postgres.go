@@ -1,14 +1,15 @@
-// Package postgres is the store on PostgreSQL: for teams that want SQL on their ledger, a managed database, or several stateless
-// nodes behind one. It owns the schema and every statement that runs on it.
+// Package postgres is the store on PostgreSQL: for teams that want SQL on their ledger, a managed database, or several
+// stateless nodes behind one. It owns the schema and every statement that runs on it.
 //
-// The rules of core decide; SQL only fetches and stores. One transaction is one tenant, and whoever writes locks that tenant's
-// head first, so that order, watermarks, closes and counters cannot race between nodes. What a node remembers of a tenant is never
-// trusted by itself: the head under the lock says whether it still holds.
+// The rules of core decide; SQL only fetches and stores. One transaction is one tenant, and whoever writes locks that
+// tenant's head first, so that order, watermarks, closes and counters cannot race between nodes. What a node remembers
+// of a tenant is never trusted by itself: the head under the lock says whether it still holds.
 //
-// Where to look: lane.go has the waiting batches of a tenant ride along in one transaction, record.go is that transaction,
-// history.go shows the rules what it fetched, write.go is all that is ever written, entities.go and lookup.go keep and find
-// entities of every kind, resident.go is what a node holds decoded, update.go, import.go and view.go are the rest of the
-// port, guard.go is what must hold for the walls between tenants to stand, and fault.go says which failures are tried again.
+// Where to look: lane.go has the waiting batches of a tenant ride along in one transaction, record.go is that
+// transaction, history.go shows the rules what it fetched, write.go is all that is ever written, entities.go and
+// lookup.go keep and find entities of every kind, resident.go is what a node holds decoded, update.go, import.go and
+// view.go are the rest of the port, guard.go is what must hold for the walls between tenants to stand, and fault.go
+// says which failures are tried again.
 package postgres
 
 import (
@@ -86,9 +87,9 @@ type Store struct {
 	metrics *metrics
 	works   sync.WaitGroup // goroutines of lanes
 
-	// grown is set once a ledger has some rows. A plan that was made for an empty table may use any of its indexes, because none
-	// looks better than another, and would be kept when the table has grown: until then, statements that could go wrong are planned
-	// anew each time. Rows are never taken away, so that the plans made after it stay good.
+	// grown is set once a ledger has some rows. A plan that was made for an empty table may use any of its indexes,
+	// because none looks better than another, and would be kept when the table has grown: until then, statements that
+	// could go wrong are planned anew each time. Rows are never taken away, so that the plans made after it stay good.
 	grown atomic.Bool
 
 	mu     sync.Mutex // guards all below
@@ -141,7 +142,8 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 // grownAt is how many rows make the planner see which index is the best one.
 const grownAt = 10_000
 
-// settings are those of every connection. Every statement here reads by an index and is planned once, not for one array's length.
+// settings are those of every connection. Every statement here reads by an index and is planned once, not for one
+// array's length.
 func (o Options) settings() map[string]string {
 	ms := func(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 	return map[string]string{
@@ -204,14 +206,15 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// reading runs fn in a transaction that only reads and sees one moment. Losing the connection before fn has begun is tried again.
+// reading runs fn in a transaction that only reads and sees one moment. Losing the connection before fn has begun is
+// tried again.
 func (s *Store) reading(ctx context.Context, role, tenantID string, fn func(ctx context.Context, c *session) error) error {
 	var c *session
 	err := s.again(ctx, func() (err error) {
 		if c, err = s.lend(ctx); err != nil {
 			return err
 		}
-		r := c.round(ctx)
+		r := c.roundTrip(ctx)
 		r.beginReading(role, tenantID)
 		if err = r.do(); err != nil {
 			c.giveBack(ctx)
@@ -222,5 +225,5 @@ func (s *Store) reading(ctx context.Context, role, tenantID string, fn func(ctx 
 		return err
 	}
 	defer c.giveBack(context.WithoutCancel(ctx))
-	return s.told(ctx, fn(ctx, c))
+	return s.portError(ctx, fn(ctx, c))
 }

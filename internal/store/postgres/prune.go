@@ -12,8 +12,8 @@ import (
 // short row locks, which nobody else wants.
 const pruneRows = 5000
 
-// The last rows leave first, so that the last row of a month tells whether any have left. A condition on the partial index keeps the
-// planner to it.
+// The last rows leave first, so that the last row of a month tells whether any have left. A condition on the partial
+// index keeps the planner to it.
 var (
 	pruneEvents = &statement{name: "prune_events", choosy: true, sql: `WITH gone AS (DELETE FROM usage_events
 			WHERE tenant_id = $1 AND seq > $2 AND seq <= $3 AND seq > 0 AND time >= $4 AND time < $5 AND NOT adjusted RETURNING 1)
@@ -23,9 +23,9 @@ var (
 	eventIsThere = &statement{name: "event_is_there", choosy: true, sql: "SELECT seq FROM usage_events WHERE tenant_id = $1 AND seq = $2 AND seq > 0"}
 )
 
-// Prune implements store.Store. It needs no lock on the head: since the floor was moved past a month, which was committed under
-// that lock, no node adds a row to it, and the rows that leave are held by nothing else.
-func (s *Store) Prune(ctx context.Context, tell func(done, total uint64)) (pruned uint64, err error) {
+// Prune implements store.Store. It needs no lock on the head: since the floor was moved past a month, which was
+// committed under that lock, no node adds a row to it, and the rows that leave are held by nothing else.
+func (s *Store) Prune(ctx context.Context, report func(done, total uint64)) (pruned uint64, err error) {
 	type job struct {
 		tenantID string
 		archive  ledger.Archive
@@ -50,8 +50,8 @@ func (s *Store) Prune(ctx context.Context, tell func(done, total uint64)) (prune
 		if err != nil {
 			return pruned, fmt.Errorf("prune %s of tenant %s: %w", j.archive.Month, j.tenantID, err)
 		}
-		if done += j.archive.Rows; tell != nil {
-			tell(done, total)
+		if done += j.archive.Rows; report != nil {
+			report(done, total)
 		}
 	}
 	return pruned, nil
@@ -95,7 +95,7 @@ func (s *Store) pruning(ctx context.Context, tenantID string, fn func(*session) 
 		return err
 	}
 	defer c.giveBack(context.WithoutCancel(ctx))
-	r := c.round(ctx)
+	r := c.roundTrip(ctx)
 	r.begin(beginWrite, rolePrune, tenantID)
 	if err := r.do(); err != nil {
 		return err

@@ -30,7 +30,7 @@ type tallyCell struct {
 // tally asks for what all customers used of a meter.
 func (w *wants) tally(h *history, id tallyID) {
 	m := h.set.Catalog.Number(id.meter)
-	if !usage.AddsUp(m.Aggregation) || h.book.tallies[id] != nil || w.tallies[id] != nil {
+	if !usage.AddsUp(m.Aggregation) || h.cache.tallies[id] != nil || w.tallies[id] != nil {
 		return
 	}
 	if w.tallies == nil {
@@ -48,7 +48,7 @@ func (w *wants) plan(h *history, customer string) {
 	if !h.set.HasPlans() {
 		return
 	}
-	if _, known := h.book.plans[customer]; known {
+	if _, known := h.cache.plans[customer]; known {
 		return
 	}
 	if w.plans == nil {
@@ -89,8 +89,8 @@ func (w *wants) askQuotas(send func(*statement, func(*reader) error, ...[]byte),
 	}, id, []byte(quota.AssignmentKind.Name), textsParam(ids))
 }
 
-// enterQuotas puts what was read into the book.
-func (w *wants) enterQuotas(b *book) {
+// enterQuotas puts what was read into the cache.
+func (w *wants) enterQuotas(b *cache) {
 	maps.Copy(b.tallies, w.tallies)
 	for customer, plan := range w.plans {
 		b.plans[owned(usage.CounterID{Customer: customer}).Customer] = plan
@@ -101,7 +101,7 @@ func (w *wants) enterQuotas(b *book) {
 func (h *history) remember(e *entity.Entity) error {
 	a, err := quota.AssignmentKind.ReadIf(e)
 	if err == nil && a != nil {
-		h.book.plans[a.Customer] = a.Plan
+		h.cache.plans[a.Customer] = a.Plan
 	}
 	return err
 }
@@ -110,14 +110,14 @@ func (h *history) Limit(slug, customer string) (*quota.Limit, error) {
 	if !h.set.HasPlans() {
 		return nil, nil //nolint:nilnil // no limit is no fault
 	}
-	plan, known := h.book.plans[customer]
+	plan, known := h.cache.plans[customer]
 	if !known {
 		w := &wants{}
 		w.plan(h, customer)
 		if err := h.fetch(w); err != nil {
 			return nil, err
 		}
-		plan = h.book.plans[customer]
+		plan = h.cache.plans[customer]
 	}
 	return h.set.Limit(plan, slug), nil
 }
@@ -134,14 +134,14 @@ func (h *history) tally(id tallyID) (*tallyCell, error) {
 	if c := h.lastTally; c != nil && c.id == id {
 		return c, nil
 	}
-	c := h.book.tallies[id]
+	c := h.cache.tallies[id]
 	if c == nil {
 		w := &wants{}
 		w.tally(h, id)
 		if err := h.fetch(w); err != nil {
 			return nil, err
 		}
-		c = h.book.tallies[id]
+		c = h.cache.tallies[id]
 	}
 	h.lastTally = c
 	return c, nil
@@ -179,7 +179,7 @@ func (h *history) alert(row *usage.Row, most int) int {
 	return len(due)
 }
 
-func sendTallies(r *round, a *addition) {
+func sendTallies(r *roundTrip, a *addition) {
 	if len(a.tallies) == 0 {
 		return
 	}

@@ -84,7 +84,7 @@ func (l *lane) commitGroup(group []*work) error {
 // which nothing was written, and what was read from a server that is gone need not be true of the one that takes its
 // place.
 func (l *lane) forget(group []*work) {
-	l.book.forget()
+	l.cache.forget()
 	l.s.sets.forget(l.tenantID)
 	for _, w := range group {
 		w.forget()
@@ -102,7 +102,7 @@ func (l *lane) tryGroup(ctx context.Context, group []*work) error {
 		total += len(w.facts)
 	}
 	var h head
-	past := newHistory(ctx, c, l.tenantID, group[0].set, &l.book, &h, total)
+	past := newHistory(ctx, c, l.tenantID, group[0].set, &l.cache, &h, total)
 	past.timed = total >= lookUpFrom || l.groups%timedShare == 0
 	l.groups++
 	known, err := l.lock(past, group, &h)
@@ -125,7 +125,7 @@ func (l *lane) tryGroup(ctx context.Context, group []*work) error {
 	}
 	l.s.metrics.facts.Observe(float64(total))
 	l.s.metrics.batches.Observe(float64(len(group)))
-	out := l.s.flow(ctx, c)
+	out := l.s.transfer(ctx, c)
 	out.timed = past.timed
 	defer out.end()
 	past.free = out.drain
@@ -141,8 +141,9 @@ func (l *lane) tryGroup(ctx context.Context, group []*work) error {
 	return l.seal(out, past, &h)
 }
 
-// lock takes the head and, in the same round trip, reads what the group will need as far as it can be told before: the keys that
-// nobody has searched yet, and the counters that the book lacks. What it finds is the truth, because it came after the lock.
+// lock takes the head and, in the same round trip, reads what the group will need as far as that is known before: the
+// keys that nobody has searched yet, and the counters that the cache lacks. What it finds is the truth, because it came
+// after the lock.
 func (l *lane) lock(past *history, group []*work, h *head) (known foreseen, err error) {
 	guess := l.s.now(calendar.FromTime(time.Now())) // of the time, for facts that name none
 	past.now = guess
@@ -159,7 +160,7 @@ func (l *lane) lock(past *history, group []*work, h *head) (known foreseen, err 
 		}
 		one.needs(past, w)
 	}
-	r := past.c.round(past.ctx)
+	r := past.c.roundTrip(past.ctx)
 	r.beginWriting(l.tenantID)
 	began := time.Now()
 	r.send(lockHead, l.s.headFrom(h), []byte(l.tenantID))
@@ -176,7 +177,7 @@ func (l *lane) lock(past *history, group []*work, h *head) (known foreseen, err 
 	if past.timed {
 		l.s.metrics.lock.Observe(past.locked.Sub(began).Seconds())
 	}
-	same := l.book.at(h.Head)
+	same := l.cache.at(h.Head)
 	if h.version == set.version {
 		past.follow(h)
 		past.enter(w)
@@ -190,7 +191,7 @@ func (l *lane) lock(past *history, group []*work, h *head) (known foreseen, err 
 	}
 	l.s.sets.put(l.tenantID, set)
 	timed, locked := past.timed, past.locked
-	*past = *newHistory(past.ctx, past.c, l.tenantID, set, &l.book, h, cap(past.rows))
+	*past = *newHistory(past.ctx, past.c, l.tenantID, set, &l.cache, h, cap(past.rows))
 	past.timed, past.locked = timed, locked
 	return foreseen{}, nil
 }
@@ -205,7 +206,7 @@ type foreseen struct {
 func (l *lane) complete(past *history, group []*work, known foreseen) error {
 	w := &wants{}
 	for _, one := range group {
-		if _, remembered := l.book.since(one.lookedAt); !remembered {
+		if _, remembered := l.cache.since(one.lookedAt); !remembered {
 			one.forget() // the search may have seen rows that are no longer there
 		}
 		for _, r := range one.found {
@@ -226,7 +227,7 @@ func (l *lane) complete(past *history, group []*work, known foreseen) error {
 
 // lookAgain asks for the keys that the work's search did not find and that may have come since.
 func (l *lane) lookAgain(past *history, one *work, w *wants) {
-	spans, remembered := l.book.since(one.lookedAt)
+	spans, remembered := l.cache.since(one.lookedAt)
 	remembered = remembered && one.looked
 	look := func(k usage.Key, hash uint64) {
 		if past.found[k] != nil {
@@ -285,7 +286,7 @@ func (w *work) needs(past *history, all *wants) {
 }
 
 // judge decides the work's facts in order.
-func (w *work) judge(past *history, out *flow) {
+func (w *work) judge(past *history, out *transfer) {
 	alerts := 0
 	for i := range w.facts {
 		f := &w.facts[i]
@@ -305,14 +306,14 @@ func (w *work) judge(past *history, out *flow) {
 }
 
 // seal writes and commits what was decided, and remembers it.
-func (l *lane) seal(out *flow, past *history, h *head) error {
+func (l *lane) seal(out *transfer, past *history, h *head) error {
 	a := past.addition(h)
 	after, version, err := out.commit(a)
 	if err != nil {
 		return err
 	}
 	past.written()
-	l.book.committed(span{from: h.Head, to: after, keys: past.seen})
+	l.cache.committed(span{from: h.Head, to: after, keys: past.seen})
 	if a.moved {
 		l.s.sets.put(l.tenantID, past.set.at(version))
 	}

@@ -11,9 +11,9 @@ import (
 	"github.com/tallystick/tallystick/internal/store/resident"
 )
 
-// residentSet is a tenant's resident entities at one version, and what else moves the version: which meters have events,
-// and which critical kinds the ledger has met. It is immutable: a change makes another one. All other entities are read
-// when they are asked for, and a change of one moves nothing.
+// residentSet is a tenant's resident entities at one version, and what else moves the version: which meters have
+// events, and which critical kinds the ledger has met. It is immutable: a change makes another one. All other entities
+// are read when they are asked for, and a change of one moves nothing.
 type residentSet struct {
 	*resident.Set
 	kinds    *entity.Kinds
@@ -92,9 +92,9 @@ func (s *residentSet) at(version uint64) *residentSet {
 	return &out
 }
 
-// newVersion names the set that the row of that number leaves behind. Versions rise with the rows; chance in their lower
-// bits makes two that have nothing to do with one another differ, also when a database failed over without its last
-// commits and has given their numbers to other rows.
+// newVersion names the set that the row of that number leaves behind. Versions rise with the rows; chance in their
+// lower bits makes two that have nothing to do with one another differ, also when a database failed over without its
+// last commits and has given their numbers to other rows.
 func newVersion(seq uint64) uint64 {
 	var chance [8]byte
 	rand.Read(chance[:]) // never fails
@@ -120,13 +120,13 @@ var (
 		WHERE h.tenant_id = $1 ON CONFLICT (tenant_id, number) DO NOTHING`}
 )
 
-// loadSet reads a tenant's set within a transaction that has read the head's version. Errors: Unavailable (the ledger has
-// something critical that this build does not know).
+// loadSet reads a tenant's set within a transaction that has read the head's version. Errors: Unavailable (the ledger
+// has something critical that this build does not know).
 func (s *Store) loadSet(ctx context.Context, c *session, tenantID string, version uint64) (*residentSet, error) {
 	kinds, id := s.options.Kinds, []byte(tenantID)
 	out := &residentSet{kinds: kinds, version: version, used: map[uint32]bool{}, critical: map[codec]bool{}}
 	var entities, critical []entity.Entity
-	r := c.round(ctx)
+	r := c.roundTrip(ctx)
 	r.send(criticalKinds, func(in *reader) error {
 		e := entity.Entity{State: entity.State{Kind: in.text(), Version: uint8(in.int2()), Critical: true}}
 		e.Seq = uint64(in.int8())
@@ -165,7 +165,7 @@ func residentNames(kinds *entity.Kinds) (names []string) {
 }
 
 // sendMoved adds what moved the version, beside entities.
-func sendMoved(r *round, a *addition) {
+func sendMoved(r *roundTrip, a *addition) {
 	id := []byte(a.tenantID)
 	if len(a.newlyCritical) > 0 {
 		var kind, version, seq array

@@ -23,8 +23,8 @@ var (
 	deletable = []string{"entities", "entity_terms"}
 )
 
-// Transactions. A writer must see what was committed while it waited for the head's lock, so each of its statements has a
-// snapshot of its own; a reader sees one moment throughout.
+// Transactions. A writer must see what was committed while it waited for the head's lock, so each of its statements has
+// a snapshot of its own; a reader sees one moment throughout.
 var (
 	beginWrite = &statement{name: "begin_write", sql: "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"}
 	beginRead  = &statement{name: "begin_read", sql: "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"}
@@ -73,9 +73,9 @@ const eventBefore = `coalesce(prev,
 	(SELECT (o->>'prev')::bigint FROM json_array_elements(outcomes::json) AS o WHERE (o->>'meter')::bigint = $3)) AS before`
 
 var (
-	// Identity was decided under the head's lock, so there is no conflict to handle; one would be a defect, and fails the commit.
-	// Here and below, arrays are inserted by a select from the tenant's head: a distributed PostgreSQL then sends the
-	// statement to where the tenant is, and would refuse a select of arrays alone.
+	// Identity was decided under the head's lock, so there is no conflict to handle; one would be a defect, and fails
+	// the commit. Here and below, arrays are inserted by a select from the tenant's head: a distributed PostgreSQL then
+	// sends the statement to where the tenant is, and would refuse a select of arrays alone.
 	addPlainEvents = &statement{name: "add_plain_events", sql: `INSERT INTO usage_events
 			(tenant_id, at, adjusted, key, seq, time, quantity, given, meter, customer, resource, properties, prev)
 		SELECT h.tenant_id, $2, false, u.key, u.seq, u.time, u.quantity, u.given, u.meter, u.customer, u.resource,
@@ -95,8 +95,8 @@ var (
 			AS u(key, seq, time, quantity, given, meter, customer, resource, properties,
 				adjusted, event_type, client_id, corrects, reason, outcomes)
 		WHERE h.tenant_id = $1`}
-	// The lateral subqueries with their limits and offsets keep the planner to one descent of an index for each key, whatever it
-	// believes of the number of keys.
+	// The lateral subqueries with their limits and offsets keep the planner to one descent of an index for each key,
+	// whatever it believes of the number of keys.
 	eventsByKey = &statement{name: "events_by_key", sql: `SELECT e.* FROM (SELECT unnest($2::text[]) AS key) k
 		CROSS JOIN LATERAL (SELECT ` + eventColumns + " FROM usage_events WHERE tenant_id = $1 AND key = k.key LIMIT 1) e"}
 	corrections = &statement{name: "corrections", choosy: true, sql: `SELECT e.* FROM unnest($2::text[]) AS k(key)
@@ -144,8 +144,8 @@ const insertPlainCounters = "INSERT INTO counters (tenant_id, " + counterKey + "
 		WHERE h.tenant_id = $1`
 
 var (
-	// Most counters have seen neither a late row nor a person: their other columns are null and stay so. Under the head's lock it is
-	// known which of them have a row; those that have none are spared the search for it.
+	// Most counters have seen neither a late row nor a person: their other columns are null and stay so. Under the
+	// head's lock it is known which of them have a row; those that have none are spared the search for it.
 	addPlainCounters = &statement{name: "add_plain_counters", sql: insertPlainCounters}
 	putPlainCounters = &statement{name: "put_plain_counters", sql: insertPlainCounters + `
 		ON CONFLICT (tenant_id, month, meter, customer) DO UPDATE SET watermark = excluded.watermark, generation = excluded.generation, tail = excluded.tail,

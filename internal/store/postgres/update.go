@@ -19,10 +19,11 @@ type tx struct {
 	rows    []ledger.Row
 	overlay *store.Overlay
 	effects []ledger.Effect // of the rows
-	// pending are those of the effects that a reader of the counter must see. A base changes nothing while the rows under
-	// it are there.
+	// pending are those of the effects that a reader of the counter must see. A base changes nothing while the rows
+	// under it are there.
 	pending map[usage.CounterID][]ledger.Effect
-	// refreshed are entities whose terms this build knows better than the tables. The commit brings some of them up to date.
+	// refreshed are entities whose terms this build knows better than the tables. The commit brings some of them up to
+	// date.
 	refreshed map[entityName]keptEntity
 }
 
@@ -98,7 +99,7 @@ func (s *Store) Update(ctx context.Context, tenantID string, fn func(store.Tx) e
 		if len(x.rows) == 0 {
 			return nil
 		}
-		past := newHistory(ctx, c, tenantID, set, &l.book, h, len(x.rows))
+		past := newHistory(ctx, c, tenantID, set, &l.cache, h, len(x.rows))
 		if err := past.takeUpdate(x); err != nil {
 			return err
 		}
@@ -133,8 +134,8 @@ func (h *history) takeUpdate(x *tx) error {
 // writeFunc is what is done under the lock of a tenant's head.
 type writeFunc func(ctx context.Context, l *lane, c *session, h *head, set *residentSet) error
 
-// writing runs fn in a transaction that holds the tenant's turn and head, again if it failed in passing. A tenant that does
-// not exist yet gets a head, which goes with the transaction unless fn commits.
+// writing runs fn in a transaction that holds the tenant's turn and head, again if it failed in passing. A tenant that
+// does not exist yet gets a head, which goes with the transaction unless fn commits.
 func (s *Store) writing(ctx context.Context, tenantID string, fn writeFunc) error {
 	if err := s.open(ctx); err != nil {
 		return err
@@ -173,7 +174,7 @@ func (s *Store) tryWriting(ctx context.Context, l *lane, fn writeFunc) error {
 	defer c.giveBack(ctx)
 	var h head
 	id := []byte(l.tenantID)
-	r := c.round(ctx)
+	r := c.roundTrip(ctx)
 	r.beginWriting(l.tenantID)
 	r.send(lockHead, s.headFrom(&h), id)
 	if err := r.do(); err != nil {
@@ -183,7 +184,7 @@ func (s *Store) tryWriting(ctx context.Context, l *lane, fn writeFunc) error {
 		if err := s.mayGrow(ctx, c, l.tenantID); err != nil {
 			return err
 		}
-		r := c.round(ctx)
+		r := c.roundTrip(ctx)
 		r.send(makeHead, nil, id, h.Chain[:], timeParam(calendar.MinMicros))
 		r.send(lockHead, s.headFrom(&h), id)
 		if err := r.do(); err != nil {
@@ -199,18 +200,18 @@ func (s *Store) tryWriting(ctx context.Context, l *lane, fn writeFunc) error {
 			return err
 		}
 	}
-	l.book.at(h.Head)
+	l.cache.at(h.Head)
 	return fn(ctx, l, c, &h, set)
 }
 
-// mayGrow refuses new tenants of a deployment that was moved. It holds the operator's head until the transaction ends: whoever marks
-// the deployment as moved waits for tenants that are being made, and finds them. Errors: Moved.
+// mayGrow refuses new tenants of a deployment that was moved. It holds the operator's head until the transaction ends:
+// whoever marks the deployment as moved waits for tenants that are being made, and finds them. Errors: Moved.
 func (s *Store) mayGrow(ctx context.Context, c *session, tenantID string) error {
 	if tenantID == tenant.Operator {
 		return nil
 	}
 	var operator head
-	r := c.round(ctx)
+	r := c.roundTrip(ctx)
 	r.nameTenant(tenant.Operator)
 	r.send(lockHead, s.headFrom(&operator), []byte(tenant.Operator))
 	if err := r.do(); err != nil {
@@ -225,14 +226,14 @@ func (s *Store) mayGrow(ctx context.Context, c *session, tenantID string) error 
 			return err
 		}
 	}
-	r = c.round(ctx)
+	r = c.roundTrip(ctx)
 	r.nameTenant(tenantID)
 	return r.do()
 }
 
 // append commits the rows of an update or an import.
 func (s *Store) append(ctx context.Context, l *lane, c *session, past *history, h *head) error {
-	out := s.flow(ctx, c)
+	out := s.transfer(ctx, c)
 	defer out.end()
 	return l.seal(out, past, h)
 }

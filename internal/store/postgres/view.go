@@ -10,7 +10,8 @@ import (
 	"github.com/tallystick/tallystick/internal/store"
 )
 
-// view reads one tenant inside a transaction: a reader's sees one moment, an update's holds the head, so that nothing moves.
+// view reads one tenant inside a transaction: a reader's sees one moment, an update's holds the head, so that nothing
+// moves.
 type view struct {
 	s        *Store
 	ctx      context.Context
@@ -63,7 +64,7 @@ func (v *view) ask(st *statement, each func(*reader) error, params ...[]byte) er
 	if v.fault == nil {
 		v.fault = v.c.ask(v.ctx, st, each, append([][]byte{[]byte(v.tenantID)}, params...)...)
 	}
-	return v.s.told(v.ctx, v.fault)
+	return v.s.portError(v.ctx, v.fault)
 }
 
 func (v *view) Now() calendar.Micros { return v.now }

@@ -170,7 +170,8 @@ func TestPruningKeepsToItsTenant(t *testing.T) {
 	}
 }
 
-// Given a database in which any one of the walls is down, when a store opens on it, then it refuses to serve and says why.
+// Given a database in which any one of the walls is down, when a store opens on it, then it refuses to serve and says
+// why.
 func TestAStoreRefusesBrokenWalls(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Private(t)
@@ -249,8 +250,8 @@ func TestAStrangerCannotServe(t *testing.T) {
 	mustClose(t, mustOpen(t, o)) // a member serves, without any right of its own
 }
 
-// Given an owner of the database who is no superuser, as a managed database has, when a store opens as that user, then it migrates and
-// serves, and the walls hold for the owner too.
+// Given an owner of the database who is no superuser, as a managed database has, when a store opens as that user, then
+// it migrates and serves, and the walls hold for the owner too.
 func TestAnOwnerWithoutPrivilegesServes(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Private(t)

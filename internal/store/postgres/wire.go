@@ -10,8 +10,8 @@ import (
 	"github.com/tallystick/tallystick/internal/core/calendar"
 )
 
-// Parameters and results travel in PostgreSQL's binary formats, written and read here by hand: a batch is a handful of arrays of
-// thousands of elements, and a general encoder would box every one of them.
+// Parameters and results travel in PostgreSQL's binary formats, written and read here by hand: a batch is a handful of
+// arrays of thousands of elements, and a general encoder would box every one of them.
 
 // The types of array elements, by PostgreSQL's numbers.
 const (

@@ -56,53 +56,53 @@ type writer struct {
 
 var writers sync.Pool // of *writer
 
-// flow is the way of an addition to the server. Rows are sent while those that follow are still being judged, so that the server
-// works at the same time; nothing counts before the commit.
-type flow struct {
+// transfer is an addition on its way to the server. Rows are sent while those that follow are still being judged, so
+// that the server works at the same time; nothing counts before the commit.
+type transfer struct {
 	s      *Store
 	ctx    context.Context
 	c      *session
 	w      *writer
-	r      *round // under way, or nil
-	sent   int    // rows
-	linked int    // links of them
-	timed  bool   // its parts are measured
+	r      *roundTrip // under way, or nil
+	sent   int        // rows
+	linked int        // links of them
+	timed  bool       // its parts are measured
 }
 
 // chunk is how many rows are sent at a time.
 const chunk = 1000
 
-func (s *Store) flow(ctx context.Context, c *session) *flow {
+func (s *Store) transfer(ctx context.Context, c *session) *transfer {
 	w, ok := writers.Get().(*writer)
 	if !ok {
 		w = &writer{}
 	}
-	return &flow{s: s, ctx: ctx, c: c, w: w, timed: true}
+	return &transfer{s: s, ctx: ctx, c: c, w: w, timed: true}
 }
 
-func (f *flow) round() *round {
+func (f *transfer) roundTrip() *roundTrip {
 	if f.r == nil {
-		f.r = f.c.round(f.ctx)
+		f.r = f.c.roundTrip(f.ctx)
 	}
 	return f.r
 }
 
 // offer sends rows when enough of them wait.
-func (f *flow) offer(past *history) {
+func (f *transfer) offer(past *history) {
 	if len(past.rows)-f.sent >= chunk {
 		f.send(past.tenantID, past.rows, past.links, past.now)
 	}
 }
 
 // send sends the rows that were not sent yet.
-func (f *flow) send(tenantID string, rows []ledger.Row, links []uint64, at calendar.Micros) {
-	f.w.sendEvents(f.round(), tenantID, rows[f.sent:], links[f.linked:], at)
+func (f *transfer) send(tenantID string, rows []ledger.Row, links []uint64, at calendar.Micros) {
+	f.w.sendEvents(f.roundTrip(), tenantID, rows[f.sent:], links[f.linked:], at)
 	f.sent, f.linked = len(rows), len(links)
 	f.r.flush()
 }
 
-// drain ends the round under way, so that the connection is free to read.
-func (f *flow) drain() error {
+// drain ends the round trip under way, so that the connection is free to read.
+func (f *transfer) drain() error {
 	if f.r == nil {
 		return nil
 	}
@@ -111,8 +111,8 @@ func (f *flow) drain() error {
 	return err
 }
 
-// end must be called when the flow is no longer needed, committed or not.
-func (f *flow) end() {
+// end must be called when the transfer is no longer needed, committed or not.
+func (f *transfer) end() {
 	_ = f.drain() // after an error the transaction is lost anyway
 	writers.Put(f.w)
 }
@@ -120,7 +120,7 @@ func (f *flow) end() {
 // commit writes the rest of the addition, commits the session's transaction and returns the new head and the version of
 // the resident set. After an error the transaction has not happened, except that an Unavailable says that nobody
 // knows.
-func (f *flow) commit(a *addition) (ledger.Head, uint64, error) {
+func (f *transfer) commit(a *addition) (ledger.Head, uint64, error) {
 	began, written := time.Now(), time.Time{}
 	id, first := []byte(a.tenantID), int8Param(int64(a.base.Seq+1))
 	f.send(a.tenantID, a.rows, a.links, a.at)
@@ -168,8 +168,8 @@ func (f *flow) commit(a *addition) (ledger.Head, uint64, error) {
 	return head, version, err
 }
 
-// resolve finds out whether a commit happened whose answer was lost. The lock on the head waits until the lost transaction has
-// ended either way.
+// resolve finds out whether a commit happened whose answer was lost. The lock on the head waits until the lost
+// transaction has ended either way.
 func (s *Store) resolve(ctx context.Context, tenantID string, first []byte, token [16]byte) (happened bool, err error) {
 	// The time of the commit itself may be used up.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.options.LockTimeout+s.options.ConnectTimeout)
@@ -180,7 +180,7 @@ func (s *Store) resolve(ctx context.Context, tenantID string, first []byte, toke
 			return err
 		}
 		defer c.giveBack(ctx)
-		r := c.round(ctx)
+		r := c.roundTrip(ctx)
 		r.beginWriting(tenantID)
 		r.send(lockHead, nil, []byte(tenantID))
 		r.send(sectionToken, func(in *reader) error {
@@ -193,7 +193,7 @@ func (s *Store) resolve(ctx context.Context, tenantID string, first []byte, toke
 }
 
 // sendEvents adds the usage rows among the rows.
-func (w *writer) sendEvents(r *round, tenantID string, rows []ledger.Row, links []uint64, at calendar.Micros) {
+func (w *writer) sendEvents(r *roundTrip, tenantID string, rows []ledger.Row, links []uint64, at calendar.Micros) {
 	w.plain.reset()
 	w.full.reset()
 	for i := range rows {
@@ -219,7 +219,7 @@ func (w *writer) sendEvents(r *round, tenantID string, rows []ledger.Row, links 
 }
 
 // sendRest adds the changes, and what all rows leave behind.
-func (w *writer) sendRest(r *round, a *addition) {
+func (w *writer) sendRest(r *roundTrip, a *addition) {
 	w.changes.reset()
 	for i := range a.rows {
 		if a.rows[i].Change != nil {
@@ -239,7 +239,7 @@ func (w *writer) sendRest(r *round, a *addition) {
 // fewCounters are cheaper in one statement, new ones and others, than in two.
 const fewCounters = 16
 
-func (w *writer) sendCounters(r *round, a *addition) {
+func (w *writer) sendCounters(r *roundTrip, a *addition) {
 	w.newCounters.reset()
 	w.plainCounters.reset()
 	w.counters.reset()
@@ -265,7 +265,7 @@ func (w *writer) sendCounters(r *round, a *addition) {
 	}
 }
 
-func (w *writer) sendMembers(r *round, a *addition) {
+func (w *writer) sendMembers(r *roundTrip, a *addition) {
 	if len(a.joined) == 0 {
 		return
 	}
