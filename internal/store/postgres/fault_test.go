@@ -158,6 +158,7 @@ type cutter struct {
 	armed         atomic.Bool
 	commits       atomic.Int64
 	before, after atomic.Int64
+	trips         atomic.Int64 // round trips inside transactions, without the one that ends each
 }
 
 // cutEvery is how many commits pass between two cuts: the next attempt and the search for what became of it get
@@ -219,6 +220,8 @@ func (c *cutter) carry(client, server net.Conn) {
 var (
 	commitBound = []byte("\x00commit\x00")
 	commitTag   = []byte("COMMIT\x00")
+	// readyAgain ends the answer to a round trip after which the transaction goes on.
+	readyAgain = []byte("Z\x00\x00\x00\x05T")
 )
 
 func (c *cutter) up(client, server net.Conn, cut *atomic.Bool, held *sync.Mutex) {
@@ -258,12 +261,14 @@ func (c *cutter) up(client, server net.Conn, cut *atomic.Bool, held *sync.Mutex)
 }
 
 func (c *cutter) down(client, server net.Conn, cut *atomic.Bool) {
-	buf, seen := make([]byte, 64<<10), []byte(nil)
+	buf, seen, tail := make([]byte, 64<<10), []byte(nil), []byte(nil)
 	for {
 		n, err := server.Read(buf)
 		if err != nil {
 			return
 		}
+		tail = append(tail[max(0, len(tail)-len(readyAgain)+1):], buf[:n]...)
+		c.trips.Add(int64(bytes.Count(tail, readyAgain)))
 		if cut.Load() {
 			seen = append(seen, buf[:n]...)
 			if bytes.Contains(seen, commitTag) {

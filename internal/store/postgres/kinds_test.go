@@ -359,3 +359,72 @@ func TestServingDeletesOnlyWhatExpires(t *testing.T) {
 		t.Errorf("%d answers of the other tenant are left, want 1", n)
 	}
 }
+
+// Given changes and facts, few or many, of one kind or of several, with terms and without, when they are committed, then
+// it takes the same small number of round trips.
+func TestRoundTripsDoNotGrowWithWhatIsCommitted(t *testing.T) {
+	t.Parallel()
+	g := newGated(t)
+	s := g.nodes[0]
+	put := func(n int) func() {
+		return func() {
+			update(t, s, func(tx store.Tx) error {
+				for i := range n {
+					r := request.Stored{Key: fmt.Sprint("k", i), ExpiresAt: tx.Now() + 1}
+					if _, err := tx.Append(ledger.Keep(&r, "tester")); err != nil {
+						return err
+					}
+					if err := storetest.PutGadget(tx, fmt.Sprint("g", i), "note", "red"); err != nil {
+						return err
+					}
+					if err := storetest.Assign(tx, fmt.Sprint("c", i), "pro"); err != nil {
+						return err
+					}
+				}
+				return storetest.PutPlan(tx, quota.Plan{Name: "pro", Quotas: []quota.Quota{storetest.Hard("calls", "100000")}})
+			})
+		}
+	}
+	adjust := func(n int) func() {
+		return func() {
+			update(t, s, func(tx store.Tx) error {
+				for i := range n {
+					a := usage.Adjustment{ID: usage.ManualID(tx.Head().Seq + 1), Meter: 1, Customer: fmt.Sprint("new", i),
+						Month: storetest.Month, Amount: storetest.Amount("5"), Reason: "x", Actor: "tester"}
+					if _, err := tx.Append(ledger.Change{State: usage.AdjustmentKind.State(&a)}); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		}
+	}
+	next := 0
+	record := func(n int) func() {
+		return func() {
+			var events []usage.Event
+			for range n {
+				next++
+				events = append(events, storetest.Fact(fmt.Sprint("f", next), "calls", fmt.Sprint("c", next), storetest.Ago(0), "1"))
+			}
+			recorded(t, s, events...)
+		}
+	}
+	for _, c := range []struct {
+		what string
+		do   func()
+		want int64
+	}{
+		{"a first update", put(1), 2}, // it reads the resident entities
+		{"an update", put(1), 1}, {"a large update", put(40), 1},
+		{"an update that adjusts a counter", adjust(1), 2}, {"one that adjusts many", adjust(40), 2},
+		{"a fact", record(1), 1}, {"many facts of customers with plans", record(200), 1},
+	} {
+		before := g.gate.trips.Load()
+		c.do()
+		if got := g.gate.trips.Load() - before; got != c.want {
+			t.Errorf("%s took %d round trips before its commit, want %d", c.what, got, c.want)
+		}
+	}
+	storetest.CheckLedger(t, g.nodes[1], "acme")
+}
