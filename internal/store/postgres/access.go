@@ -160,8 +160,9 @@ func (s *Store) renewed(ctx context.Context, tenantID, keyID string) (*residentS
 }
 
 // The directory's policy and the index that the list is read from name the kind too.
-var listTenants = &statement{name: "list_tenants", choosy: true, sql: "SELECT tenant_id, " + entityColumns + ` FROM entities
-	WHERE kind = '` + tenant.Kind.Name + "' AND tenant_id > $1 AND tenant_id <> $2 ORDER BY tenant_id LIMIT $3"}
+var listTenants = &statement{name: "list_tenants", choosy: true, sql: `SELECT tenant_id, ` + entityColumns + `
+	FROM entities WHERE kind = '` + tenant.Kind.Name + `' AND tenant_id > $1 AND tenant_id <> $2
+	ORDER BY tenant_id LIMIT $3`}
 
 // Tenants implements store.Store. The directory's role reads the tenants' own entities and nothing else.
 func (s *Store) Tenants(ctx context.Context, after string, limit int) ([]store.Listed, error) {

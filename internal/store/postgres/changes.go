@@ -15,7 +15,8 @@ type changeArrays struct {
 
 func (a *changeArrays) reset() {
 	a.seq.reset(oidInt8)
-	for _, x := range [...]*array{&a.typ, &a.source, &a.actor, &a.entityType, &a.entityID, &a.payload, &a.kind, &a.id, &a.data} {
+	for _, x := range [...]*array{&a.typ, &a.source, &a.actor, &a.entityType, &a.entityID, &a.payload,
+		&a.kind, &a.id, &a.data} {
 		x.reset(oidText)
 	}
 	a.version.reset(oidInt2)
@@ -57,7 +58,8 @@ func readChange(in *reader) (ledger.Row, error) {
 	c := &ledger.Change{Event: audit.Event{Type: in.text(), Source: in.text(), Actor: in.text(),
 		EntityType: in.text(), EntityID: in.text(), Payload: in.text()}}
 	if !in.isNull() {
-		c.State = entity.State{Kind: in.text(), ID: in.text(), Version: uint8(in.int2()), Critical: in.bool(), Data: in.bytes()}
+		c.State = entity.State{Kind: in.text(), ID: in.text(), Version: uint8(in.int2()), Critical: in.bool(),
+			Data: in.bytes()}
 	}
 	r.Change = c
 	return r, in.err

@@ -17,8 +17,8 @@ var (
 	putEntities = &statement{name: "put_entities", sql: `INSERT INTO entities
 			(tenant_id, kind, id, version, critical, indexed, seq, at, expires_at, data)
 		SELECT h.tenant_id, u.kind, u.id, u.version, u.critical, u.indexed, u.seq, u.at, u.expires_at, u.data
-		FROM heads h CROSS JOIN unnest($2::text[], $3::text[], $4::smallint[], $5::boolean[], $6::smallint[], $7::bigint[],
-				$8::timestamptz[], $9::timestamptz[], $10::text[])
+		FROM heads h CROSS JOIN unnest($2::text[], $3::text[], $4::smallint[], $5::boolean[], $6::smallint[],
+				$7::bigint[], $8::timestamptz[], $9::timestamptz[], $10::text[])
 			AS u(kind, id, version, critical, indexed, seq, at, expires_at, data)
 		WHERE h.tenant_id = $1
 		ON CONFLICT (tenant_id, kind, id) DO UPDATE SET version = excluded.version, critical = excluded.critical,
@@ -125,8 +125,8 @@ func (a *entityArrays) add(k *keptEntity) {
 }
 
 func (a *entityArrays) params(tenantID string) [][]byte {
-	return [][]byte{[]byte(tenantID), a.kind.param(), a.id.param(), a.version.param(), a.critical.param(), a.indexed.param(),
-		a.seq.param(), a.at.param(), a.expires.param(), a.data.param()}
+	return [][]byte{[]byte(tenantID), a.kind.param(), a.id.param(), a.version.param(), a.critical.param(),
+		a.indexed.param(), a.seq.param(), a.at.param(), a.expires.param(), a.data.param()}
 }
 
 // termArrays are terms as the parameters of an insert.

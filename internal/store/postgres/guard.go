@@ -13,16 +13,18 @@ import (
 // tenant would then show another one's rows.
 var (
 	// A role is only a wall if it can neither look over it nor become somebody who can.
-	guardRole = &statement{name: "guard_role", sql: `SELECT rolsuper OR rolbypassrls OR rolcreaterole OR rolreplication OR rolcanlogin
-			OR EXISTS (SELECT FROM pg_auth_members m WHERE m.member = r.oid),
+	guardRole = &statement{name: "guard_role", sql: `SELECT rolsuper OR rolbypassrls OR rolcreaterole
+			OR rolreplication OR rolcanlogin OR EXISTS (SELECT FROM pg_auth_members m WHERE m.member = r.oid),
 			pg_has_role(session_user, r.oid, 'MEMBER') FROM pg_roles r WHERE rolname = $1`}
-	guardTables = &statement{name: "guard_tables", sql: `SELECT c.relname::text, c.relrowsecurity AND c.relforcerowsecurity,
+	guardTables = &statement{name: "guard_tables", sql: `SELECT c.relname::text,
+			c.relrowsecurity AND c.relforcerowsecurity,
 			c.relowner = (SELECT oid FROM pg_roles WHERE rolname = $2)
 		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 		WHERE n.nspname = $1 AND c.relkind IN ('r', 'p', 'v', 'm', 'f') AND c.relname <> 'schema_versions'`}
-	guardPolicies = &statement{name: "guard_policies", sql: `SELECT tablename::text, policyname::text, permissive::text, roles::text[]::text, cmd::text,
-			coalesce(qual, ''), coalesce(with_check, '') FROM pg_policies WHERE schemaname = $1`}
-	guardGrants = &statement{name: "guard_grants", sql: `SELECT r.rolname::text, c.relname::text, has_table_privilege(r.oid, c.oid, 'UPDATE') OR has_any_column_privilege(r.oid, c.oid, 'UPDATE'),
+	guardPolicies = &statement{name: "guard_policies", sql: `SELECT tablename::text, policyname::text, permissive::text,
+			roles::text[]::text, cmd::text, coalesce(qual, ''), coalesce(with_check, '') FROM pg_policies WHERE schemaname = $1`}
+	guardGrants = &statement{name: "guard_grants", sql: `SELECT r.rolname::text, c.relname::text,
+			has_table_privilege(r.oid, c.oid, 'UPDATE') OR has_any_column_privilege(r.oid, c.oid, 'UPDATE'),
 			has_table_privilege(r.oid, c.oid, 'DELETE'),
 			has_table_privilege(r.oid, c.oid, 'TRUNCATE') OR has_table_privilege(r.oid, c.oid, 'TRIGGER'),
 			has_table_privilege(r.oid, c.oid, 'SELECT') OR has_any_column_privilege(r.oid, c.oid, 'SELECT')
@@ -59,7 +61,8 @@ func guardRoles(ctx context.Context, c *session) error {
 			strong, member := in.bool(), in.bool()
 			found = true
 			if strong {
-				return fmt.Errorf("role %s could pass the walls between tenants: it must have no login, no other role, no superuser, replication, createrole or bypassrls", role)
+				return fmt.Errorf("role %s could pass the walls between tenants: it must have no login, no other role, "+
+					"no superuser, replication, createrole or bypassrls", role)
 			}
 			if !member {
 				return fmt.Errorf("the user of the connection is not a member of role %s: GRANT %s TO it", role, role)
@@ -96,7 +99,8 @@ func guardWalls(ctx context.Context, c *session) error {
 		return err
 	}
 	err = c.ask(ctx, guardPolicies, func(in *reader) error {
-		table, name, permissive, roles, cmd, using, check := in.text(), in.text(), in.text(), in.text(), in.text(), in.text(), in.text()
+		table, name, permissive, roles := in.text(), in.text(), in.text(), in.text()
+		cmd, using, check := in.text(), in.text(), in.text()
 		got := strings.Join([]string{name, permissive, roles, cmd, using, check}, " | ")
 		for _, want := range []string{
 			"tenant_wall | PERMISSIVE | {" + roleServe + "} | ALL | " + wall + " | " + wall,
@@ -137,7 +141,8 @@ func guardWalls(ctx context.Context, c *session) error {
 
 func guardRights(ctx context.Context, c *session) error {
 	return c.ask(ctx, guardGrants, func(in *reader) error {
-		role, table, updates, deletes, empties, reads := in.text(), in.text(), in.bool(), in.bool(), in.bool(), in.bool()
+		role, table := in.text(), in.text()
+		updates, deletes, empties, reads := in.bool(), in.bool(), in.bool(), in.bool()
 		switch {
 		case empties, deletes && (role == roleDirectory || !slices.Contains(deletable, table)):
 			return fmt.Errorf("role %s may delete, truncate or put triggers on table %s", role, table)

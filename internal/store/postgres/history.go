@@ -84,8 +84,9 @@ var _ usage.State = (*history)(nil)
 func newHistory(ctx context.Context, c *session, tenantID string, set *residentSet, b *cache, h *head, n int) *history {
 	return &history{ctx: ctx, c: c, tenantID: tenantID, began: set, set: set, cache: b, now: h.now, first: h.Seq + 1,
 		found: map[usage.Key]*ledger.Row{}, corrected: map[factMeter]usage.Corrected{}, asked: map[usage.Key]bool{},
-		members: map[memberKey]bool{}, looked: map[memberName]bool{}, joined: map[memberKey]bool{}, entities: map[entityName]keptEntity{},
-		rows: make([]ledger.Row, 0, n), links: make([]uint64, 0, n), slab: make([]usage.Row, n), seen: make(map[uint64]int32, n)}
+		members: map[memberKey]bool{}, looked: map[memberName]bool{}, joined: map[memberKey]bool{},
+		entities: map[entityName]keptEntity{}, rows: make([]ledger.Row, 0, n), links: make([]uint64, 0, n),
+		slab: make([]usage.Row, n), seen: make(map[uint64]int32, n)}
 }
 
 // follow makes the history one that follows the head.

@@ -329,7 +329,8 @@ func TestWhatHasExpiredLeaves(t *testing.T) {
 func TestANameIsNoSQL(t *testing.T) {
 	t.Parallel()
 	s := nodes(t, 1, migrated(t), storetest.NewClock().Now)[0]
-	for _, id := range []string{`o'brien`, `back\slash`, `\'`, `';`, `'; DROP TABLE tallystick.heads; --`, `$1`, `$$`, `"x"`, "new\nline", `E'`, `ü`} {
+	for _, id := range []string{`o'brien`, `back\slash`, `\'`, `';`, `'; DROP TABLE tallystick.heads; --`, `$1`, `$$`,
+		`"x"`, "new\nline", `E'`, `ü`} {
 		if err := storetest.Create(s, id, storetest.NewMeter("calls", meter.Sum)); err != nil {
 			t.Fatalf("%q: %v", id, err)
 		}
@@ -360,8 +361,8 @@ func TestServingDeletesOnlyWhatExpires(t *testing.T) {
 	}
 }
 
-// Given changes and facts, few or many, of one kind or of several, with terms and without, when they are committed, then
-// it takes the same small number of round trips.
+// Given changes and facts, few or many, of one kind or of several, with terms and without, when they are committed,
+// then it takes the same small number of round trips.
 func TestRoundTripsDoNotGrowWithWhatIsCommitted(t *testing.T) {
 	t.Parallel()
 	g := newGated(t)
@@ -405,7 +406,8 @@ func TestRoundTripsDoNotGrowWithWhatIsCommitted(t *testing.T) {
 			var events []usage.Event
 			for range n {
 				next++
-				events = append(events, storetest.Fact(fmt.Sprint("f", next), "calls", fmt.Sprint("c", next), storetest.Ago(0), "1"))
+				id, customer := fmt.Sprint("f", next), fmt.Sprint("c", next)
+				events = append(events, storetest.Fact(id, "calls", customer, storetest.Ago(0), "1"))
 			}
 			recorded(t, s, events...)
 		}

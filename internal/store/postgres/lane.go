@@ -18,7 +18,8 @@ import (
 //
 //	Record       checks the events and derives their keys, in the caller's goroutine, and waits in the lane
 //	lookUp       while a transaction is under way: searches the keys of those that wait, on another connection
-//	commitGroups lock the head and read · read what that left open, if anything · decide · write and commit: two or three round trips
+//	commitGroups lock the head and read · read what that left open, if anything · decide · write and commit:
+//	             two or three round trips
 //
 // What a search found, and what it did not find, holds as of the head that it saw; if only this node has written since,
 // it remembers the keys of those rows, and no second look is needed. Else all keys are searched again under the lock:
@@ -95,7 +96,8 @@ func weigh(events []usage.Event) int {
 	n := len(events) * int(unsafe.Sizeof(usage.Event{})+unsafe.Sizeof(fact{})+unsafe.Sizeof(usage.Verdict{}))
 	for i := range events {
 		e := &events[i]
-		n += len(e.ID) + len(e.Meter) + len(e.Type) + len(e.Customer) + len(e.Resource) + len(e.Properties) + len(e.Corrects) + len(e.Reason)
+		n += len(e.ID) + len(e.Meter) + len(e.Type) + len(e.Customer) + len(e.Resource) + len(e.Properties) +
+			len(e.Corrects) + len(e.Reason)
 	}
 	return n
 }

@@ -83,7 +83,8 @@ func (v *view) between(after, to uint64, hint store.RowHint, fn func(*ledger.Row
 		if high == 0 {
 			high = calendar.MaxMicros + 1
 		}
-		err := v.ask(eventsBetween, v.each(fn), from, until, timeParam(low), timeParam(high), []byte{boolByte(hint.Adjusted)})
+		err := v.ask(eventsBetween, v.each(fn), from, until, timeParam(low), timeParam(high),
+			[]byte{boolByte(hint.Adjusted)})
 		if err != nil {
 			return err
 		}
@@ -175,7 +176,8 @@ func (v *view) someSections(places []place, fn func(*ledger.Section) error) (int
 	}
 	rows := make([]ledger.Row, 0, count)
 	after := places[0].first - 1
-	err := v.between(after, after+uint64(count), store.RowHint{Events: true, Changes: true}, func(r *ledger.Row) { rows = append(rows, *r) })
+	all := store.RowHint{Events: true, Changes: true}
+	err := v.between(after, after+uint64(count), all, func(r *ledger.Row) { rows = append(rows, *r) })
 	if err != nil {
 		return 0, err
 	}
@@ -258,7 +260,9 @@ func (v *view) pendingPlaces(from store.CounterPlace) (out []store.CounterPlace)
 }
 
 // showPending shows a counter that only an update knows, and reports whether more are wanted.
-func (v *view) showPending(p store.CounterPlace, fn func(store.CounterPlace, *usage.Counter) bool) (goOn bool, err error) {
+func (v *view) showPending(
+	p store.CounterPlace, fn func(store.CounterPlace, *usage.Counter) bool,
+) (goOn bool, err error) {
 	number, _ := v.set.numberOf(p.Meter)
 	var c usage.Counter
 	if err := v.addPending(usage.CounterID{Meter: number, Customer: p.Customer, Month: p.Month}, &c); err != nil {
@@ -268,7 +272,8 @@ func (v *view) showPending(p store.CounterPlace, fn func(store.CounterPlace, *us
 }
 
 func byPlace(a, b store.CounterPlace) int {
-	return cmp.Or(cmp.Compare(a.Month, b.Month), strings.Compare(a.Meter, b.Meter), strings.Compare(a.Customer, b.Customer))
+	return cmp.Or(cmp.Compare(a.Month, b.Month), strings.Compare(a.Meter, b.Meter),
+		strings.Compare(a.Customer, b.Customer))
 }
 
 // Months implements store.View. It asks for one month after the other: there are a dozen in a year, and counters

@@ -43,7 +43,8 @@ func termPage(name, beyond string) *statement {
 func stalePage(name, beyond string) *statement {
 	return &statement{name: name, choosy: true, sql: `SELECT e.* FROM generate_series(0, $5::integer - 1) AS v(version)
 		CROSS JOIN LATERAL (SELECT ` + entityColumns + ` FROM entities
-			WHERE tenant_id = $1 AND kind = $2 AND indexed = v.version::smallint AND expires_at IS NULL AND id ` + beyond + ` LIMIT $4) e
+			WHERE tenant_id = $1 AND kind = $2 AND indexed = v.version::smallint AND expires_at IS NULL
+				AND id ` + beyond + ` LIMIT $4) e
 		ORDER BY ` + strings.Replace(beyond[strings.Index(beyond, "id"):], "id", "e.id", 1) + " LIMIT $4"}
 }
 
@@ -119,7 +120,7 @@ func (v *view) stateAt(kind, id string, seq uint64) (entity.Entity, error) {
 // Entities implements store.View.
 func (v *view) Entities(kind string, p store.Page) ([]entity.Entity, error) {
 	if err := store.CheckPlace(p.After); err != nil || !clean(kind) {
-		return nil, err
+		return nil, err // nothing is of a kind that is called so
 	}
 	if v.set.kinds.IsResident(kind) {
 		return v.set.Page(kind, p), nil
@@ -131,14 +132,19 @@ func (v *view) Entities(kind string, p store.Page) ([]entity.Entity, error) {
 
 // EntitiesBy implements store.View.
 func (v *view) EntitiesBy(kind string, t entity.Term, p store.Page) ([]entity.Entity, error) {
-	if err := store.CheckPlace(p.After); err != nil || !clean(kind) || !clean(t.Index) || !clean(t.Value) || t.Index == "" {
+	if err := store.CheckPlace(p.After); err != nil || t.Index == "" {
 		return nil, err
+	}
+	if !clean(kind) || !clean(t.Index) || !clean(t.Value) {
+		return nil, nil // nothing is called so
 	}
 	return v.overlaid(kind, t, p, func(p store.Page) ([]entity.Entity, error) { return v.byTerm(kind, t, p) })
 }
 
 // overlaid lists what is in the tables, with what an update has changed.
-func (v *view) overlaid(kind string, t entity.Term, p store.Page, read func(store.Page) ([]entity.Entity, error)) ([]entity.Entity, error) {
+func (v *view) overlaid(
+	kind string, t entity.Term, p store.Page, read func(store.Page) ([]entity.Entity, error),
+) ([]entity.Entity, error) {
 	if v.tx == nil {
 		return read(p)
 	}
@@ -177,7 +183,8 @@ func (v *view) byTerm(kind string, t entity.Term, p store.Page) ([]entity.Entity
 	if d := v.set.kinds.Find(kind); d != nil {
 		version = d.Version
 	}
-	page, err := v.list(direction(p, byTermUp, byTermDown), kind, p, []byte(t.Index), []byte(t.Value), int2Param(int16(version)))
+	page, err := v.list(direction(p, byTermUp, byTermDown), kind, p,
+		[]byte(t.Index), []byte(t.Value), int2Param(int16(version)))
 	if err != nil || version == 0 {
 		return page, err
 	}

@@ -70,7 +70,8 @@ func (o Options) withDefaults() Options {
 		value   *time.Duration
 		instead time.Duration
 	}{
-		{&o.StatementTimeout, 30 * time.Second}, {&o.LockTimeout, 10 * time.Second}, {&o.ConnectTimeout, 5 * time.Second},
+		{&o.StatementTimeout, 30 * time.Second}, {&o.LockTimeout, 10 * time.Second},
+		{&o.ConnectTimeout, 5 * time.Second},
 	} {
 		if *d.value == 0 {
 			*d.value = d.instead
@@ -120,7 +121,8 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	}
 	s := &Store{options: o, lanes: map[string]*lane{}}
 	// When one connection is silent the others are too: all are made anew, instead of being found out one by one.
-	config.ConnConfig.DialFunc = listening(config.ConnConfig.DialFunc, o.StatementTimeout+o.ConnectTimeout, func() { s.pool.Reset() })
+	patience := o.StatementTimeout + o.ConnectTimeout
+	config.ConnConfig.DialFunc = listening(config.ConnConfig.DialFunc, patience, func() { s.pool.Reset() })
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("connect: %w", err)
@@ -171,7 +173,8 @@ func (s *Store) Ready(ctx context.Context) error {
 	err := s.reading(ctx, roleServe, "", func(ctx context.Context, c *session) error {
 		return c.ask(ctx, writable, func(in *reader) error {
 			if !in.bool() {
-				return problem.New(problem.Unavailable, "the database is read-only: it is a replica, or failing over").Retry(retryAfter)
+				return problem.New(problem.Unavailable,
+					"the database is read-only: it is a replica, or failing over").Retry(retryAfter)
 			}
 			return nil
 		})
@@ -208,7 +211,9 @@ func (s *Store) Close() error {
 
 // reading runs fn in a transaction that only reads and sees one moment. Losing the connection before fn has begun is
 // tried again.
-func (s *Store) reading(ctx context.Context, role, tenantID string, fn func(ctx context.Context, c *session) error) error {
+func (s *Store) reading(
+	ctx context.Context, role, tenantID string, fn func(ctx context.Context, c *session) error,
+) error {
 	var c *session
 	err := s.again(ctx, func() (err error) {
 		if c, err = s.lend(ctx); err != nil {

@@ -16,11 +16,14 @@ const pruneRows = 5000
 // index keeps the planner to it.
 var (
 	pruneEvents = &statement{name: "prune_events", choosy: true, sql: `WITH gone AS (DELETE FROM usage_events
-			WHERE tenant_id = $1 AND seq > $2 AND seq <= $3 AND seq > 0 AND time >= $4 AND time < $5 AND NOT adjusted RETURNING 1)
+			WHERE tenant_id = $1 AND seq > $2 AND seq <= $3 AND seq > 0 AND time >= $4 AND time < $5
+				AND NOT adjusted RETURNING 1)
 		SELECT count(*) FROM gone`}
 	lastToPrune = &statement{name: "last_to_prune", choosy: true, sql: `SELECT seq FROM usage_events
-		WHERE tenant_id = $1 AND seq >= $2 AND seq <= $3 AND seq > 0 AND time >= $4 AND time < $5 AND NOT adjusted ORDER BY seq DESC LIMIT 1`}
-	eventIsThere = &statement{name: "event_is_there", choosy: true, sql: "SELECT seq FROM usage_events WHERE tenant_id = $1 AND seq = $2 AND seq > 0"}
+		WHERE tenant_id = $1 AND seq >= $2 AND seq <= $3 AND seq > 0 AND time >= $4 AND time < $5
+			AND NOT adjusted ORDER BY seq DESC LIMIT 1`}
+	eventIsThere = &statement{name: "event_is_there", choosy: true, sql: `SELECT seq FROM usage_events
+		WHERE tenant_id = $1 AND seq = $2 AND seq > 0`}
 )
 
 // Prune implements store.Store. It needs no lock on the head: since the floor was moved past a month, which was
@@ -69,7 +72,8 @@ func (s *Store) pruneMonth(ctx context.Context, tenantID string, a *ledger.Archi
 			return s.pruning(ctx, tenantID, func(c *session) error {
 				var last uint64
 				found := func(in *reader) error { last = uint64(in.int8()); return nil }
-				if err := c.ask(ctx, lastToPrune, found, id, int8Param(int64(a.First)), int8Param(int64(upTo)), from, to); err != nil || last == 0 {
+				err := c.ask(ctx, lastToPrune, found, id, int8Param(int64(a.First)), int8Param(int64(upTo)), from, to)
+				if err != nil || last == 0 {
 					return err
 				}
 				below = a.First - 1

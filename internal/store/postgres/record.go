@@ -23,7 +23,8 @@ func (s *Store) Record(ctx context.Context, b store.Batch) ([]usage.Verdict, err
 		return nil, err
 	}
 	if len(b.Events) > store.MaxBatch {
-		return nil, problem.New(problem.TooLarge, "at most %d events in a batch, this has %d", store.MaxBatch, len(b.Events))
+		return nil, problem.New(problem.TooLarge, "at most %d events in a batch, this has %d",
+			store.MaxBatch, len(b.Events))
 	}
 	l, err := s.enter(b.Tenant)
 	if err != nil {
@@ -198,8 +199,9 @@ func (l *lane) lock(past *history, group []*work, h *head) (known foreseen, err 
 
 // foreseen is what was read together with the lock.
 type foreseen struct {
-	keys     map[*work]bool // works whose keys were searched
-	counters *residentSet   // the counters of works that were prepared with it, unless they are corrections; nil: of none
+	keys map[*work]bool // works whose keys were searched
+	// counters are those of works that were prepared with this set, unless they are corrections; nil: of none.
+	counters *residentSet
 }
 
 // complete reads all that is still missing, in one round trip if anything is.

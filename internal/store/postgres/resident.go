@@ -106,12 +106,14 @@ const versionChance = 20
 
 var (
 	residentEntities = &statement{name: "resident_entities", sql: `SELECT e.* FROM unnest($2::text[]) AS k(kind)
-		CROSS JOIN LATERAL (SELECT ` + entityColumns + ` FROM entities WHERE tenant_id = $1 AND kind = k.kind OFFSET 0) e`}
+		CROSS JOIN LATERAL (SELECT ` + entityColumns + ` FROM entities
+			WHERE tenant_id = $1 AND kind = k.kind OFFSET 0) e`}
 	criticalKinds = &statement{name: "critical_kinds", sql: `SELECT kind, version, seq FROM critical_kinds
 		WHERE tenant_id = $1 ORDER BY kind, version`}
 	usedMeters = &statement{name: "used_meters", sql: "SELECT number FROM used_meters WHERE tenant_id = $1"}
 
-	addCriticalKinds = &statement{name: "add_critical_kinds", sql: `INSERT INTO critical_kinds (tenant_id, kind, version, seq)
+	addCriticalKinds = &statement{name: "add_critical_kinds", sql: `INSERT INTO critical_kinds
+			(tenant_id, kind, version, seq)
 		SELECT h.tenant_id, u.kind, u.version, u.seq
 		FROM heads h CROSS JOIN unnest($2::text[], $3::smallint[], $4::bigint[]) AS u(kind, version, seq)
 		WHERE h.tenant_id = $1 ON CONFLICT (tenant_id, kind, version) DO NOTHING`}

@@ -16,8 +16,8 @@ const (
 
 // The tables, and those whose rows the serving role can neither change nor take away.
 var (
-	tables = []string{"entities", "entity_terms", "critical_kinds", "used_meters", "heads", "sections", "usage_events", "changes",
-		"counters", "members", "tallies"}
+	tables = []string{"entities", "entity_terms", "critical_kinds", "used_meters", "heads", "sections", "usage_events",
+		"changes", "counters", "members", "tallies"}
 	appendOnly = []string{"sections", "usage_events", "changes", "entity_terms", "critical_kinds", "used_meters"}
 	// Of these it may take rows away: of entities, those that expire.
 	deletable = []string{"entities", "entity_terms"}
@@ -55,22 +55,26 @@ var (
 // Sections.
 var (
 	// A section and the head after it, in one statement.
-	addSection = &statement{name: "add_section", sql: `WITH section AS (INSERT INTO sections (tenant_id, first_seq, row_count, at, chain, token)
+	addSection = &statement{name: "add_section", sql: `WITH section AS (INSERT INTO sections
+				(tenant_id, first_seq, row_count, at, chain, token)
 			VALUES ($1, $2, $3, $4, $5, $6))
 		UPDATE heads SET seq = $7, chain = $5, clock = $4, resident_version = $8 WHERE tenant_id = $1`}
-	sectionToken = &statement{name: "section_token", sql: "SELECT token FROM sections WHERE tenant_id = $1 AND first_seq = $2"}
-	sectionOf    = &statement{name: "section_of", sql: `SELECT first_seq, row_count, at, chain FROM sections
+	sectionToken = &statement{name: "section_token", sql: `SELECT token FROM sections
+		WHERE tenant_id = $1 AND first_seq = $2`}
+	sectionOf = &statement{name: "section_of", sql: `SELECT first_seq, row_count, at, chain FROM sections
 		WHERE tenant_id = $1 AND first_seq <= $2 ORDER BY first_seq DESC LIMIT 1`}
 	sectionsFrom = &statement{name: "sections_from", sql: `SELECT first_seq, row_count, at, chain FROM sections
 		WHERE tenant_id = $1 AND first_seq >= $2 ORDER BY first_seq LIMIT $3`}
 )
 
 // Usage events.
-const eventColumns = "key, seq, at, time, quantity, given, meter, customer, event_type, resource, client_id, properties, corrects, reason, outcomes"
+const eventColumns = `key, seq, at, time, quantity, given, meter, customer, event_type, resource, client_id, properties,
+	corrects, reason, outcomes`
 
 // eventBefore is the row that the counter of meter $3 folded before.
 const eventBefore = `coalesce(prev,
-	(SELECT (o->>'prev')::bigint FROM json_array_elements(outcomes::json) AS o WHERE (o->>'meter')::bigint = $3)) AS before`
+	(SELECT (o->>'prev')::bigint FROM json_array_elements(outcomes::json) AS o
+		WHERE (o->>'meter')::bigint = $3)) AS before`
 
 var (
 	// Identity was decided under the head's lock, so there is no conflict to handle; one would be a defect, and fails
@@ -100,9 +104,11 @@ var (
 	eventsByKey = &statement{name: "events_by_key", sql: `SELECT e.* FROM (SELECT unnest($2::text[]) AS key) k
 		CROSS JOIN LATERAL (SELECT ` + eventColumns + " FROM usage_events WHERE tenant_id = $1 AND key = k.key LIMIT 1) e"}
 	corrections = &statement{name: "corrections", choosy: true, sql: `SELECT e.* FROM unnest($2::text[]) AS k(key)
-		CROSS JOIN LATERAL (SELECT ` + eventColumns + " FROM usage_events WHERE tenant_id = $1 AND corrects = k.key OFFSET 0) e ORDER BY e.seq"}
+		CROSS JOIN LATERAL (SELECT ` + eventColumns + ` FROM usage_events
+			WHERE tenant_id = $1 AND corrects = k.key OFFSET 0) e ORDER BY e.seq`}
 	eventsBetween = &statement{name: "events_between", choosy: true, sql: "SELECT " + eventColumns + ` FROM usage_events
-		WHERE tenant_id = $1 AND seq > $2 AND seq <= $3 AND seq > 0 AND time >= $4 AND time < $5 AND (adjusted OR NOT $6) ORDER BY seq`}
+		WHERE tenant_id = $1 AND seq > $2 AND seq <= $3 AND seq > 0 AND time >= $4 AND time < $5
+			AND (adjusted OR NOT $6) ORDER BY seq`}
 	// The rows that one counter folded, from its tail on backwards, with the row that comes before each.
 	eventsOfCounter = &statement{name: "events_of_counter", choosy: true, sql: `WITH RECURSIVE chain AS (
 			SELECT ` + eventColumns + ", " + eventBefore + ` FROM usage_events WHERE tenant_id = $1 AND seq = $2 AND seq > 0
@@ -124,19 +130,24 @@ var (
 				$10::text[], $11::text[], $12::smallint[], $13::boolean[], $14::text[])
 			AS u(seq, type, source, actor, entity_type, entity_id, payload, kind, id, version, critical, data)
 		WHERE h.tenant_id = $1`}
-	changesBetween = &statement{name: "changes_between", choosy: true, sql: "SELECT " + changeColumns + " FROM changes WHERE tenant_id = $1 AND seq > $2 AND seq <= $3 ORDER BY seq"}
-	changesAfter   = &statement{name: "changes_after", choosy: true, sql: "SELECT " + changeColumns + " FROM changes WHERE tenant_id = $1 AND seq > $2 ORDER BY seq LIMIT $3"}
+	changesBetween = &statement{name: "changes_between", choosy: true, sql: "SELECT " + changeColumns + `
+		FROM changes WHERE tenant_id = $1 AND seq > $2 AND seq <= $3 ORDER BY seq`}
+	changesAfter = &statement{name: "changes_after", choosy: true, sql: "SELECT " + changeColumns + `
+		FROM changes WHERE tenant_id = $1 AND seq > $2 ORDER BY seq LIMIT $3`}
 )
 
 // Counters and members.
 const (
 	counterKey     = "month, meter, customer"
 	foldColumns    = "count, sum, min, max, at_min, at_max, last, last_time, last_key, members"
-	allFoldColumns = "all_count, all_sum, all_min, all_max, all_at_min, all_at_max, all_last, all_last_time, all_last_key, all_members"
-	counterColumns = counterKey + ", watermark, generation, tail, manual, sealed, " + foldColumns + ", " + allFoldColumns + ", alerted"
+	allFoldColumns = `all_count, all_sum, all_min, all_max, all_at_min, all_at_max, all_last, all_last_time,
+		all_last_key, all_members`
+	counterColumns = counterKey + ", watermark, generation, tail, manual, sealed, " + foldColumns + ", " +
+		allFoldColumns + ", alerted"
 )
 
-const insertPlainCounters = "INSERT INTO counters (tenant_id, " + counterKey + ", watermark, generation, tail, " + foldColumns + `)
+const insertPlainCounters = "INSERT INTO counters (tenant_id, " + counterKey + `,
+			watermark, generation, tail, ` + foldColumns + `)
 		SELECT h.tenant_id, u.* FROM heads h CROSS JOIN unnest($2::date[], $3::text[], $4::text[], $5::timestamptz[],
 				$6::integer[], $7::bigint[], $8::bigint[], $9::numeric[], $10::numeric[], $11::numeric[], $12::bigint[],
 				$13::bigint[], $14::numeric[], $15::timestamptz[], $16::text[], $17::bigint[])
@@ -148,9 +159,12 @@ var (
 	// head's lock it is known which of them have a row; those that have none are spared the search for it.
 	addPlainCounters = &statement{name: "add_plain_counters", sql: insertPlainCounters}
 	putPlainCounters = &statement{name: "put_plain_counters", sql: insertPlainCounters + `
-		ON CONFLICT (tenant_id, month, meter, customer) DO UPDATE SET watermark = excluded.watermark, generation = excluded.generation, tail = excluded.tail,
-			count = excluded.count, sum = excluded.sum, min = excluded.min, max = excluded.max, at_min = excluded.at_min, at_max = excluded.at_max,
-			last = excluded.last, last_time = excluded.last_time, last_key = excluded.last_key, members = excluded.members`}
+		ON CONFLICT (tenant_id, month, meter, customer) DO UPDATE SET watermark = excluded.watermark,
+			generation = excluded.generation, tail = excluded.tail,
+			count = excluded.count, sum = excluded.sum, min = excluded.min, max = excluded.max,
+			at_min = excluded.at_min, at_max = excluded.at_max,
+			last = excluded.last, last_time = excluded.last_time, last_key = excluded.last_key,
+			members = excluded.members`}
 	putCounters = &statement{name: "put_counters", sql: "INSERT INTO counters (tenant_id, " + counterColumns + `)
 		SELECT h.tenant_id, u.* FROM heads h CROSS JOIN unnest($2::date[], $3::text[], $4::text[], $5::timestamptz[],
 				$6::integer[], $7::bigint[], $18::numeric[], $19::numeric[],
@@ -160,35 +174,49 @@ var (
 				$27::timestamptz[], $28::text[], $29::bigint[], $30::smallint[])
 			AS u(` + counterColumns + `)
 		WHERE h.tenant_id = $1
-		ON CONFLICT (tenant_id, month, meter, customer) DO UPDATE SET watermark = excluded.watermark, generation = excluded.generation, tail = excluded.tail,
+		ON CONFLICT (tenant_id, month, meter, customer) DO UPDATE SET watermark = excluded.watermark,
+			generation = excluded.generation, tail = excluded.tail,
 			manual = excluded.manual, sealed = excluded.sealed,
-			count = excluded.count, sum = excluded.sum, min = excluded.min, max = excluded.max, at_min = excluded.at_min, at_max = excluded.at_max,
-			last = excluded.last, last_time = excluded.last_time, last_key = excluded.last_key, members = excluded.members,
+			count = excluded.count, sum = excluded.sum, min = excluded.min, max = excluded.max,
+			at_min = excluded.at_min, at_max = excluded.at_max,
+			last = excluded.last, last_time = excluded.last_time, last_key = excluded.last_key,
+			members = excluded.members,
 			all_count = excluded.all_count, all_sum = excluded.all_sum, all_min = excluded.all_min, all_max = excluded.all_max,
-			all_at_min = excluded.all_at_min, all_at_max = excluded.all_at_max, all_last = excluded.all_last, all_last_time = excluded.all_last_time,
+			all_at_min = excluded.all_at_min, all_at_max = excluded.all_at_max,
+			all_last = excluded.all_last, all_last_time = excluded.all_last_time,
 			all_last_key = excluded.all_last_key, all_members = excluded.all_members, alerted = excluded.alerted`}
-	countersByKey = &statement{name: "counters_by_key", sql: `SELECT c.* FROM (SELECT unnest($2::date[]) AS month, unnest($3::text[]) AS meter, unnest($4::text[]) AS customer) k
+	countersByKey = &statement{name: "counters_by_key", sql: `SELECT c.* FROM (SELECT
+			unnest($2::date[]) AS month, unnest($3::text[]) AS meter, unnest($4::text[]) AS customer) k
 		CROSS JOIN LATERAL (SELECT ` + counterColumns + ` FROM counters
 			WHERE tenant_id = $1 AND month = k.month AND meter = k.meter AND customer = k.customer LIMIT 1) c`}
 	countersFrom = &statement{name: "counters_from", sql: "SELECT " + counterColumns + ` FROM counters
-		WHERE tenant_id = $1 AND (month, meter, customer) >= ($2::date, $3::text, $4::text) ORDER BY month, meter, customer LIMIT $5`}
-	nextMonth = &statement{name: "next_month", sql: "SELECT month FROM counters WHERE tenant_id = $1 AND month >= $2 ORDER BY month LIMIT 1"}
+		WHERE tenant_id = $1 AND (month, meter, customer) >= ($2::date, $3::text, $4::text)
+		ORDER BY month, meter, customer LIMIT $5`}
+	nextMonth = &statement{name: "next_month", sql: `SELECT month FROM counters
+		WHERE tenant_id = $1 AND month >= $2 ORDER BY month LIMIT 1`}
 
 	putTallies = &statement{name: "put_tallies", sql: `INSERT INTO tallies (tenant_id, month, meter, used, alerted)
 		SELECT h.tenant_id, u.* FROM heads h CROSS JOIN unnest($2::date[], $3::text[], $4::numeric[], $5::smallint[])
 			AS u(month, meter, used, alerted)
-		WHERE h.tenant_id = $1 ON CONFLICT (tenant_id, month, meter) DO UPDATE SET used = excluded.used, alerted = excluded.alerted`}
-	talliesByKey = &statement{name: "tallies_by_key", sql: `SELECT t.* FROM (SELECT unnest($2::date[]) AS month, unnest($3::text[]) AS meter) k
+		WHERE h.tenant_id = $1 ON CONFLICT (tenant_id, month, meter) DO UPDATE
+			SET used = excluded.used, alerted = excluded.alerted`}
+	talliesByKey = &statement{name: "tallies_by_key", sql: `SELECT t.*
+		FROM (SELECT unnest($2::date[]) AS month, unnest($3::text[]) AS meter) k
 		CROSS JOIN LATERAL (SELECT month, meter, used, alerted FROM tallies
 			WHERE tenant_id = $1 AND month = k.month AND meter = k.meter LIMIT 1) t`}
-	putMembers = &statement{name: "put_members", sql: "INSERT INTO members (tenant_id, " + counterKey + `, member, generation, on_time)
+	putMembers = &statement{name: "put_members", sql: "INSERT INTO members (tenant_id, " + counterKey + `,
+			member, generation, on_time)
 		SELECT h.tenant_id, u.* FROM heads h CROSS JOIN unnest($2::date[], $3::text[], $4::text[], $5::text[], $6::integer[],
 				$7::boolean[]) AS u(month, meter, customer, member, generation, on_time)
-		WHERE h.tenant_id = $1 ON CONFLICT (tenant_id, month, meter, customer, member, generation) DO UPDATE SET on_time = excluded.on_time`}
-	membersByKey = &statement{name: "members_by_key", sql: `SELECT m.* FROM unnest($2::date[], $3::text[], $4::text[], $5::text[]) AS k(month, meter, customer, member)
+		WHERE h.tenant_id = $1 ON CONFLICT (tenant_id, month, meter, customer, member, generation) DO UPDATE
+			SET on_time = excluded.on_time`}
+	membersByKey = &statement{name: "members_by_key", sql: `SELECT m.*
+		FROM unnest($2::date[], $3::text[], $4::text[], $5::text[]) AS k(month, meter, customer, member)
 		CROSS JOIN LATERAL (SELECT ` + counterKey + `, member, generation, on_time FROM members
-			WHERE tenant_id = $1 AND month = k.month AND meter = k.meter AND customer = k.customer AND member = k.member OFFSET 0) m`}
+			WHERE tenant_id = $1 AND month = k.month AND meter = k.meter AND customer = k.customer
+				AND member = k.member OFFSET 0) m`}
 )
 
 // writable tells a replica, or a server that fails over, from one that can commit.
-var writable = &statement{name: "writable", sql: "SELECT NOT pg_is_in_recovery() AND current_setting('default_transaction_read_only') = 'off'"}
+var writable = &statement{name: "writable", sql: `SELECT NOT pg_is_in_recovery()
+	AND current_setting('default_transaction_read_only') = 'off'`}

@@ -80,7 +80,8 @@ func (v *view) Event(k usage.Key) (ledger.Row, []ledger.Row, error) {
 	if !clean(k.Name) {
 		return row, nil, missing
 	}
-	err := v.ask(eventsByKey, v.each(func(r *ledger.Row) { row = *r }), textsParam([]string{string(rune(k.Space)) + k.Name}))
+	key := textsParam([]string{string(rune(k.Space)) + k.Name})
+	err := v.ask(eventsByKey, v.each(func(r *ledger.Row) { row = *r }), key)
 	if err != nil {
 		return row, nil, err
 	}

@@ -125,7 +125,8 @@ func (f *transfer) commit(a *addition) (ledger.Head, uint64, error) {
 	id, first := []byte(a.tenantID), int8Param(int64(a.base.Seq+1))
 	f.send(a.tenantID, a.rows, a.links, a.at)
 	r := f.r
-	head := ledger.Head{Seq: a.base.Seq + uint64(len(a.rows)), Clock: a.at, Chain: f.w.hasher.Next(a.base.Chain, a.rows)}
+	head := ledger.Head{Seq: a.base.Seq + uint64(len(a.rows)), Clock: a.at}
+	head.Chain = f.w.hasher.Next(a.base.Chain, a.rows)
 	version := a.set.version
 	if a.moved {
 		version = newVersion(head.Seq)
@@ -158,7 +159,8 @@ func (f *transfer) commit(a *addition) (ledger.Head, uint64, error) {
 	switch {
 	case unresolved != nil:
 		return head, version, problem.Wrap(problem.Unavailable, errors.Join(err, unresolved),
-			"the connection broke during the commit, and whether it happened cannot be found out now; sending the same again is safe").Retry(retryAfter)
+			"the connection broke during the commit, and whether it happened cannot be found out now; "+
+				"sending the same again is safe").Retry(retryAfter)
 	case happened:
 		f.s.metrics.transactions.Inc()
 		f.s.metrics.rows.Add(float64(len(a.rows)))
@@ -281,7 +283,8 @@ func (w *writer) sendMembers(r *roundTrip, a *addition) {
 		w.generation.int4(int32(k.generation))
 		w.onTime.bool(onTime)
 	}
-	r.send(putMembers, nil, append(w.memberAt.params(a.tenantID), w.member.param(), w.generation.param(), w.onTime.param())...)
+	params := append(w.memberAt.params(a.tenantID), w.member.param(), w.generation.param(), w.onTime.param())
+	r.send(putMembers, nil, params...)
 }
 
 // head is a tenant's head as a transaction read it.

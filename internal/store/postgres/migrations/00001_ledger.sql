@@ -9,7 +9,8 @@ BEGIN
     FOREACH role IN ARRAY ARRAY['tallystick_serve', 'tallystick_directory', 'tallystick_prune'] LOOP
         IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = role) THEN
             BEGIN
-                EXECUTE format('CREATE ROLE %I NOLOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE NOREPLICATION NOBYPASSRLS', role);
+                EXECUTE format('CREATE ROLE %I NOLOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE NOREPLICATION NOBYPASSRLS',
+                    role);
             EXCEPTION WHEN duplicate_object OR unique_violation THEN
                 NULL;
             END;
@@ -244,14 +245,15 @@ BEGIN
             'critical_kinds', 'used_meters', 'counters', 'members', 'tallies'] LOOP
         EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', name);
         EXECUTE format('ALTER TABLE %I FORCE ROW LEVEL SECURITY', name);
-        EXECUTE format('CREATE POLICY tenant_wall ON %I AS PERMISSIVE FOR ALL TO tallystick_serve USING (%s) WITH CHECK (%s)',
-            name, mine, mine);
+        EXECUTE format('CREATE POLICY tenant_wall ON %I AS PERMISSIVE FOR ALL TO tallystick_serve '
+            'USING (%s) WITH CHECK (%s)', name, mine, mine);
         EXECUTE format('GRANT SELECT, INSERT ON %I TO tallystick_serve', name);
     END LOOP;
     FOREACH name IN ARRAY ARRAY['heads', 'entities', 'counters', 'members', 'tallies'] LOOP
         EXECUTE format('GRANT UPDATE ON %I TO tallystick_serve', name);
     END LOOP;
-    EXECUTE format('GRANT USAGE ON SCHEMA %I TO tallystick_serve, tallystick_directory, tallystick_prune', current_schema());
+    EXECUTE format('GRANT USAGE ON SCHEMA %I TO tallystick_serve, tallystick_directory, tallystick_prune',
+        current_schema());
 END
 $$;
 -- +goose StatementEnd
