@@ -233,7 +233,7 @@ type call struct {
 func (c call) with(name, value string) call {
 	h := map[string]string{}
 	maps.Copy(h, c.header)
-	h[name] = value
+	h[http.CanonicalHeaderKey(name)] = value // two spellings of one name would leave it to chance which is sent
 	c.header = h
 	return c
 }
