@@ -108,6 +108,18 @@ func (x *exchange) handed() *handed {
 	return h
 }
 
+// hangUp makes a refusal the last answer of its connection: it goes out at once, and nobody waits for a body that is of no use. What
+// is on its way is read for a moment, so that the caller can read the refusal.
+func (x *exchange) hangUp() {
+	if x.r.ContentLength == 0 || x.r.ProtoMajor > 1 {
+		return
+	}
+	x.w.Header()["Connection"] = closing
+	if h := x.handed(); h != nil {
+		_ = h.Conn.SetReadDeadline(time.Now().Add(turnFor))
+	}
+}
+
 // handle is the handler of HTTPServer.
 func (s *Server) handle(w http.ResponseWriter, r *http.Request) {
 	if h, ok := r.Context().Value(handedKey{}).(*handed); ok {

@@ -185,6 +185,7 @@ func appendText(b []byte, s string) []byte {
 var (
 	one         = []string{"1"}
 	yes         = []string{"true"}
+	closing     = []string{"close"}
 	jsonType    = []string{"application/json"}
 	problemType = []string{"application/problem+json"}
 )
