@@ -15,7 +15,7 @@ import (
 // customer has used is its counter's fold of all rows.
 type Tally struct {
 	Used    amount.Amount
-	Alerted uint16 // the highest threshold, in percent, of the tenant's own quota that was told of
+	Alerted uint16 // the highest threshold, in percent, of the tenant's own quota that was reported
 }
 
 // AddsUp reports whether what customers use of a meter can be added up, and therefore limited.
@@ -145,7 +145,7 @@ func Alerts(st State, row *Row, most int, into []quota.Alert) ([]quota.Alert, er
 	return into, nil
 }
 
-// standing is what is used and which threshold was told of; an empty customer asks for the tenant's.
+// standing is what is used and which threshold was reported; an empty customer asks for the tenant's.
 func standing(st State, m *meter.Meter, id CounterID) (used amount.Amount, told uint16, err error) {
 	if id.Customer == "" {
 		t, err := st.Tally(m.Number, id.Month)
@@ -161,10 +161,10 @@ func standing(st State, m *meter.Meter, id CounterID) (used amount.Amount, told 
 	return c.All().Value(m.Aggregation), c.Alerted, nil
 }
 
-// Told raises the mark of a threshold that a row told of.
+// Told raises the mark of a threshold that a row reported.
 func (t *Tally) Told(percent uint16) { t.Alerted = max(t.Alerted, percent) }
 
-// Told raises the mark of a threshold that a row told of.
+// Told raises the mark of a threshold that a row reported.
 func (c *Counter) Told(percent uint16) { c.Alerted = max(c.Alerted, percent) }
 
 // CheckCustomer judges a customer's name where nothing else of an event is given.
