@@ -383,7 +383,9 @@ func TestPagesGoThroughAllLayers(t *testing.T) {
 				notes[fmt.Sprintf("g%02d", i)], colors[fmt.Sprintf("g%02d", i)] = l.note, l.color
 			}
 		}
-		checkPages(t, tx, notes, colors)
+		if err := checkPages(tx, notes, colors); err != nil {
+			return err
+		}
 		was, err := tx.EntityAt("gadget", "g03", head)
 		if err != nil || !strings.Contains(string(was.Data), "state") {
 			t.Errorf("g03 was %s, %v", was.Data, err)
@@ -429,8 +431,8 @@ func TestPagesGoThroughAllLayers(t *testing.T) {
 	mustEnd(t, e)
 }
 
-func checkPages(t *testing.T, v store.View, notes, colors map[string]string) {
-	t.Helper()
+// checkPages runs within a transaction, which must not end the test itself.
+func checkPages(v store.View, notes, colors map[string]string) error {
 	lists := map[string]func(store.Page) ([]entity.Entity, error){
 		"": func(p store.Page) ([]entity.Entity, error) { return v.Entities("gadget", p) },
 	}
@@ -453,7 +455,7 @@ func checkPages(t *testing.T, v store.View, notes, colors map[string]string) {
 				for p := (store.Page{Limit: limit, Backward: backward}); ; {
 					page, err := list(p)
 					if err != nil || len(page) > limit {
-						t.Fatal(len(page), err)
+						return fmt.Errorf("a page of %d has %d: %w", limit, len(page), err)
 					}
 					if len(page) == 0 || len(got) > len(want) {
 						break
@@ -461,7 +463,7 @@ func checkPages(t *testing.T, v store.View, notes, colors map[string]string) {
 					for i := range page {
 						var g struct{ Note string }
 						if err := json.Unmarshal(page[i].Data, &g); err != nil {
-							t.Fatal(err)
+							return err
 						}
 						got = append(got, page[i].ID+" "+g.Note)
 					}
@@ -471,11 +473,12 @@ func checkPages(t *testing.T, v store.View, notes, colors map[string]string) {
 					slices.Reverse(got)
 				}
 				if !slices.Equal(got, want) {
-					t.Fatalf("%q by %d, backward %t: %v, want %v", color, limit, backward, got, want)
+					return fmt.Errorf("%q by %d, backward %t: %v, want %v", color, limit, backward, got, want)
 				}
 			}
 		}
 	}
+	return nil
 }
 
 // A transaction sees what its own adjustments do to counters, in lists too, also to one that nothing else has touched.
