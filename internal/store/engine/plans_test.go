@@ -70,7 +70,9 @@ func TestFetchedPlansAreNeverStale(t *testing.T) {
 			checkpointNow(t, e)
 			b.forgetPlans(e)
 		}, usage.Accepted},
-		"a checkpoint of nothing": {"pro", func(t *testing.T, e *Engine, _ *book) { checkpointNow(t, e) }, usage.Rejected},
+		"a checkpoint of nothing": {"pro", func(t *testing.T, e *Engine, _ *book) {
+			checkpointNow(t, e)
+		}, usage.Rejected},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e, b := limited(t)
