@@ -53,7 +53,8 @@ type published struct {
 
 func newBook(number uint32, id string, kinds *entity.Kinds) *book {
 	b := &book{
-		number: number, id: id, resident: resident.Empty(kinds), used: map[uint32]bool{}, critical: map[criticalKind]bool{},
+		number: number, id: id, resident: resident.Empty(kinds),
+		used: map[uint32]bool{}, critical: map[criticalKind]bool{},
 	}
 	b.assigned.limit = maxAssigned
 	b.published.Store(&published{resident: b.resident})

@@ -47,7 +47,9 @@ func (e *Engine) noteEntity(b *book, ent *entity.Entity, entry *entity.Entry) {
 	if n.entities[of] == nil {
 		n.entities[of] = map[string]*noted{}
 	}
-	next := &noted{Entity: state.Entity{Entity: *ent, Indexed: entry.Indexed, Terms: entry.Terms, Expires: entry.Expires}}
+	next := &noted{Entity: state.Entity{
+		Entity: *ent, Indexed: entry.Indexed, Terms: entry.Terms, Expires: entry.Expires,
+	}}
 	if before := n.entities[of][ent.ID]; before != nil {
 		next.changes = before.changes
 	}

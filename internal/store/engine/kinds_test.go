@@ -72,7 +72,8 @@ func (e *Engine) wantFound(t *testing.T, index, value string, want ...string) {
 	t.Helper()
 	err := e.View(context.Background(), "acme", func(v store.View) error {
 		for _, backward := range []bool{false, true} {
-			page, err := v.EntitiesBy("widget", entity.Term{Index: index, Value: value}, store.Page{Limit: 100, Backward: backward})
+			p := store.Page{Limit: 100, Backward: backward}
+			page, err := v.EntitiesBy("widget", entity.Term{Index: index, Value: value}, p)
 			got := ids(page)
 			if backward {
 				slices.Reverse(got)
@@ -101,7 +102,8 @@ func ids(page []entity.Entity) (out []string) {
 }
 
 // Given a ledger with a kind that an old build does not know, then the old one works and carries it along, through a
-// rebuild too, and what it kept is found by key and by term by a newer one; a next one finds by new terms what was there.
+// rebuild too, and what it kept is found by key and by term by a newer one; a next one finds by new terms what was
+// there.
 func TestBuildsCarryKindsThatTheyDoNotKnow(t *testing.T) {
 	for _, rebuilt := range []bool{false, true} {
 		t.Run(fmt.Sprint("rebuilt=", rebuilt), func(t *testing.T) {
@@ -214,7 +216,8 @@ func TestAnUnknownCriticalKindStopsTheStart(t *testing.T) {
 				o.Kinds = c.opens
 				_, err := Open(o)
 				want := fmt.Sprintf("row 2 of this ledger: it has version %d of kind %s", c.state.Version, c.state.Kind)
-				if !problem.Is(err, problem.Unavailable) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "upgrade") {
+				if !problem.Is(err, problem.Unavailable) || !strings.Contains(err.Error(), want) ||
+					!strings.Contains(err.Error(), "upgrade") {
 					t.Fatalf("it opened: %v, want %q", err, want)
 				}
 				if err := Rebuild(o); !problem.Is(err, problem.Unavailable) {
@@ -229,7 +232,8 @@ func TestAnUnknownCriticalKindStopsTheStart(t *testing.T) {
 	}
 }
 
-// Given an import with a critical kind that this build does not know behind rows that it does, then nothing of it is there.
+// Given an import with a critical kind that this build does not know behind rows that it does, then nothing of it is
+// there.
 func TestAnUnknownCriticalKindIsNotImported(t *testing.T) {
 	e := mustOpen(t, resting(vfs.NewMem()))
 	if err := storetest.Create(e, "acme", storetest.NewMeter("calls", meter.Sum)); err != nil {
@@ -237,7 +241,8 @@ func TestAnUnknownCriticalKindIsNotImported(t *testing.T) {
 	}
 	head := e.mustHead(t, "acme")
 	change := func(seq uint64, s entity.State) ledger.Row {
-		return ledger.Row{Seq: seq, At: storetest.Ago(0), Change: &ledger.Change{Event: audit.Of("x", "put", "y"), State: s}}
+		c := &ledger.Change{Event: audit.Of("x", "put", "y"), State: s}
+		return ledger.Row{Seq: seq, At: storetest.Ago(0), Change: c}
 	}
 	rows := []ledger.Row{
 		change(head+1, quota.PlanKind.State(&quota.Plan{Name: "pro"})),
@@ -259,8 +264,8 @@ func TestAnUnknownCriticalKindIsNotImported(t *testing.T) {
 	mustEnd(t, e)
 }
 
-// Given entities of a kind that is not resident whose entries in the state do not even decode, then the store starts and
-// serves all else: nothing reads them before somebody asks.
+// Given entities of a kind that is not resident whose entries in the state do not even decode, then the store starts
+// and serves all else: nothing reads them before somebody asks.
 func TestOnlyResidentKindsAreReadAtStart(t *testing.T) {
 	fs := vfs.NewMem()
 	e := mustOpen(t, resting(fs))
@@ -268,7 +273,8 @@ func TestOnlyResidentKindsAreReadAtStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.mustUpdate(t, func(tx store.Tx) error {
-		return errors.Join(storetest.Assign(tx, "bad", "pro"), storetest.Assign(tx, "good", "pro"), storetest.PutGadget(tx, "g", "n", "red"))
+		return errors.Join(storetest.Assign(tx, "bad", "pro"), storetest.Assign(tx, "good", "pro"),
+			storetest.PutGadget(tx, "g", "n", "red"))
 	})
 	mustEnd(t, e)
 	spoil(t, fs, "plan_assignment\x00customer:bad")
@@ -346,9 +352,9 @@ func TestOnlyResidentKindsMakeAnotherSet(t *testing.T) {
 	mustEnd(t, e)
 }
 
-// Given entities in the state, in what a checkpoint is saving, in what came since and in the transaction, each replacing
-// some of the layer below, then pages of every size in both directions show the newest of each, and an entity can be
-// read as it was; and a snapshot shows what the checkpoint has.
+// Given entities in the state, in what a checkpoint is saving, in what came since and in the transaction, each
+// replacing some of the layer below, then pages of every size in both directions show the newest of each, and an
+// entity can be read as it was; and a snapshot shows what the checkpoint has.
 func TestPagesGoThroughAllLayers(t *testing.T) {
 	e := mustOpen(t, resting(vfs.NewMem()))
 	if err := storetest.Create(e, "acme"); err != nil {
@@ -378,12 +384,17 @@ func TestPagesGoThroughAllLayers(t *testing.T) {
 		for _, l := range []struct {
 			from, to, step int
 			note, color    string
-		}{{0, 20, 1, "state", "red"}, {1, 24, 2, "saving", "blue"}, {2, 28, 3, "recent", "red"}, {3, 32, 5, "own", "blue"}} {
+		}{
+			{0, 20, 1, "state", "red"}, {1, 24, 2, "saving", "blue"}, {2, 28, 3, "recent", "red"},
+			{3, 32, 5, "own", "blue"},
+		} {
 			for i := l.from; i < l.to; i += l.step {
 				notes[fmt.Sprintf("g%02d", i)], colors[fmt.Sprintf("g%02d", i)] = l.note, l.color
 			}
 		}
-		checkPages(t, tx, notes, colors)
+		if err := checkPages(tx, notes, colors); err != nil {
+			return err
+		}
 		was, err := tx.EntityAt("gadget", "g03", head)
 		if err != nil || !strings.Contains(string(was.Data), "state") {
 			t.Errorf("g03 was %s, %v", was.Data, err)
@@ -429,8 +440,8 @@ func TestPagesGoThroughAllLayers(t *testing.T) {
 	mustEnd(t, e)
 }
 
-func checkPages(t *testing.T, v store.View, notes, colors map[string]string) {
-	t.Helper()
+// checkPages runs within a transaction, which must not end the test itself.
+func checkPages(v store.View, notes, colors map[string]string) error {
 	lists := map[string]func(store.Page) ([]entity.Entity, error){
 		"": func(p store.Page) ([]entity.Entity, error) { return v.Entities("gadget", p) },
 	}
@@ -453,7 +464,7 @@ func checkPages(t *testing.T, v store.View, notes, colors map[string]string) {
 				for p := (store.Page{Limit: limit, Backward: backward}); ; {
 					page, err := list(p)
 					if err != nil || len(page) > limit {
-						t.Fatal(len(page), err)
+						return fmt.Errorf("a page of %d has %d: %w", limit, len(page), err)
 					}
 					if len(page) == 0 || len(got) > len(want) {
 						break
@@ -461,7 +472,7 @@ func checkPages(t *testing.T, v store.View, notes, colors map[string]string) {
 					for i := range page {
 						var g struct{ Note string }
 						if err := json.Unmarshal(page[i].Data, &g); err != nil {
-							t.Fatal(err)
+							return err
 						}
 						got = append(got, page[i].ID+" "+g.Note)
 					}
@@ -471,11 +482,12 @@ func checkPages(t *testing.T, v store.View, notes, colors map[string]string) {
 					slices.Reverse(got)
 				}
 				if !slices.Equal(got, want) {
-					t.Fatalf("%q by %d, backward %t: %v, want %v", color, limit, backward, got, want)
+					return fmt.Errorf("%q by %d, backward %t: %v, want %v", color, limit, backward, got, want)
 				}
 			}
 		}
 	}
+	return nil
 }
 
 // A transaction sees what its own adjustments do to counters, in lists too, also to one that nothing else has touched.

@@ -70,7 +70,9 @@ func TestFetchedPlansAreNeverStale(t *testing.T) {
 			checkpointNow(t, e)
 			b.forgetPlans(e)
 		}, usage.Accepted},
-		"a checkpoint of nothing": {"pro", func(t *testing.T, e *Engine, _ *book) { checkpointNow(t, e) }, usage.Rejected},
+		"a checkpoint of nothing": {"pro", func(t *testing.T, e *Engine, _ *book) {
+			checkpointNow(t, e)
+		}, usage.Rejected},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e, b := limited(t)
@@ -142,5 +144,21 @@ func TestPlansThatWereForgottenAreReadAgain(t *testing.T) {
 		}
 	}
 	storetest.CheckLedger(t, e, "acme")
+	mustEnd(t, e)
+}
+
+// Given a customer whose plan is remembered, when it changes, then the next fact is judged by the new one.
+func TestAPlanThatIsRememberedChanges(t *testing.T) {
+	e, _ := limited(t)
+	for i, plan := range []string{"", "pro", "", "pro"} {
+		e.mustUpdate(t, func(tx store.Tx) error { return storetest.Assign(tx, "c", plan) })
+		for again := range 2 {
+			f := storetest.Fact(fmt.Sprint(i, "-", again), "calls", "c", storetest.Ago(0), "1")
+			vs, err := e.Record(context.Background(), store.Batch{Tenant: "acme", Events: []usage.Event{f}})
+			if err != nil || (vs[0].Status == usage.Rejected) != (plan == "pro") {
+				t.Errorf("with the plan %q: %v, %v", plan, vs, err)
+			}
+		}
+	}
 	mustEnd(t, e)
 }

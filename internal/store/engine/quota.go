@@ -8,7 +8,8 @@ import (
 	"github.com/tallystick/tallystick/internal/core/usage"
 )
 
-// alert takes the alerts that a row makes due into its section, right behind it, and returns how many. Engine.mu is held.
+// alert takes the alerts that a row makes due into its section, right behind it, and returns how many. Engine.mu is
+// held.
 func (e *Engine) alert(s *sectionBuild, h *history, row *usage.Row, most int) (int, error) {
 	due, err := ledger.Alerts(h, row, most, e.due[:0])
 	if err != nil {
@@ -28,8 +29,8 @@ func (e *Engine) alert(s *sectionBuild, h *history, row *usage.Row, most int) (i
 	return len(due), nil
 }
 
-// alertBound is the largest encoding of the alerts that a batch may leave behind, when a quota has so many thresholds at
-// most.
+// alertBound is the largest encoding of the alerts that a batch may leave behind, when a quota has so many thresholds
+// at most.
 func alertBound(facts []prepared, thresholds int) int {
 	if thresholds == 0 {
 		return 0

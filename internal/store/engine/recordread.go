@@ -16,7 +16,8 @@ import (
 	"github.com/tallystick/tallystick/internal/store/resident"
 )
 
-var errRecord = errors.New("journal record does not decode although its checksum is right: written by another build, or by a fault in one")
+var errRecord = errors.New("journal record does not decode although its checksum is right: " +
+	"written by another build, or by a fault in one")
 
 // reader takes a payload apart. Strings that it returns share the payload's memory.
 type reader struct {
@@ -60,7 +61,8 @@ type sectionHead struct {
 // readHeads lists the sections of a payload without decoding their rows.
 func readHeads(payload []byte, into []sectionHead) ([]sectionHead, error) {
 	if v := first(payload); v != recordVersion && v != prunedVersion {
-		return nil, fmt.Errorf("journal record has version %d, this build reads versions %d and %d: use the tallystick that wrote it", v, recordVersion, prunedVersion)
+		return nil, fmt.Errorf("journal record has version %d, this build reads versions %d and %d: "+
+			"use the tallystick that wrote it", v, recordVersion, prunedVersion)
 	}
 	into = into[:0]
 	for rest := payload[1:]; len(rest) > 0; {
@@ -97,7 +99,8 @@ func readHead(b []byte, version byte) (sectionHead, int, error) {
 	return h, int(4 + n), nil
 }
 
-// decoder turns sections back into rows. What it returns is valid until its next call, and shares memory with the payload.
+// decoder turns sections back into rows. What it returns is valid until its next call, and shares memory with the
+// payload.
 type decoder struct {
 	rows    []ledger.Row
 	events  []usage.Row
@@ -158,7 +161,8 @@ func (d *decoder) decode(h sectionHead, set *resident.Set) (section, error) {
 
 func readChange(r *reader) ledger.Change {
 	c := ledger.Change{Event: audit.Event{
-		Type: r.string(), Source: r.string(), Actor: r.string(), EntityType: r.string(), EntityID: r.string(), Payload: r.string(),
+		Type: r.string(), Source: r.string(), Actor: r.string(),
+		EntityType: r.string(), EntityID: r.string(), Payload: r.string(),
 	}}
 	if c.State.Kind = r.string(); c.State.IsZero() {
 		return c
@@ -174,7 +178,9 @@ func readChange(r *reader) ledger.Change {
 	return c
 }
 
-func (d *decoder) event(r *reader, flags byte, e *usage.Row, lastKey string, lastTime calendar.Micros, before []ledger.Row) error {
+func (d *decoder) event(
+	r *reader, flags byte, e *usage.Row, lastKey string, lastTime calendar.Micros, before []ledger.Row,
+) error {
 	outcomes := e.Outcomes[:0]
 	*e = usage.Row{Event: usage.Event{Given: usage.Given(r.Byte())}}
 	if flags&rowDerived != 0 {
@@ -271,7 +277,8 @@ func (d *decoder) key(r *reader, last string) string {
 
 func readOutcome(r *reader, e *usage.Row) usage.Outcome {
 	flags := r.Byte()
-	o := usage.Outcome{Meter: uint32(r.Uvarint()), Why: usage.Why(flags & outcomeWhy), Overage: flags&outcomeOverage != 0, Value: e.Quantity}
+	o := usage.Outcome{Meter: uint32(r.Uvarint()), Why: usage.Why(flags & outcomeWhy), Value: e.Quantity}
+	o.Overage = flags&outcomeOverage != 0
 	if o.Why > usage.TargetWas {
 		r.Bad = true
 		return o

@@ -68,10 +68,11 @@ func open(o *Options) (*Engine, error) {
 		o.Kinds = kinds.All()
 	}
 	e := &Engine{
-		reindexer: state.NewReindexer(o.Kinds),
-		now:       o.Now, fatal: o.Fatal, options: *o, cells: newCells(o.Counters, o.dirty), tallies: newTallies(maxTallies), notes: [2]*notes{newNotes(), newNotes()}, byID: map[string]*book{}, nextNumber: 1,
-		queue: newQueue(), toWrite: make(chan *group, 1), toAnswer: make(chan *group, 4), idle: make(chan struct{}, 1), failed: make(chan struct{}),
-		checkpoints: make(chan *checkpoint, 1), examined: make(chan struct{}, 1), reads: newReads(),
+		now: o.Now, fatal: o.Fatal, options: *o, byID: map[string]*book{}, nextNumber: 1,
+		cells: newCells(o.Counters, o.dirty), tallies: newTallies(maxTallies), notes: [2]*notes{newNotes(), newNotes()},
+		reindexer: state.NewReindexer(o.Kinds), queue: newQueue(), reads: newReads(),
+		toWrite: make(chan *group, 1), toAnswer: make(chan *group, 4), idle: make(chan struct{}, 1),
+		failed: make(chan struct{}), checkpoints: make(chan *checkpoint, 1), examined: make(chan struct{}, 1),
 	}
 	e.idle <- struct{}{} // replaying may drain before there is a writer
 	if err := e.openFiles(); err != nil {
@@ -93,13 +94,23 @@ func (e *Engine) openFiles() (err error) {
 	if e.id, err = identify(o.FS, o.Dir); err != nil {
 		return err
 	}
-	if e.journal, err = journal.Open(journal.Options{FS: o.FS, Dir: o.FS.PathJoin(o.Dir, journalDir), SegmentBytes: o.SegmentBytes, StoreID: e.id}); err != nil {
+	e.journal, err = journal.Open(journal.Options{
+		FS: o.FS, Dir: o.FS.PathJoin(o.Dir, journalDir), SegmentBytes: o.SegmentBytes, StoreID: e.id,
+	})
+	if err != nil {
 		return err
 	}
-	if e.state, err = state.Open(state.Options{FS: o.FS, Dir: o.FS.PathJoin(o.Dir, stateDir), StoreID: e.id, Fatal: func(err error) { e.fail(err) }, Reading: o.reading}); err != nil {
+	e.state, err = state.Open(state.Options{
+		FS: o.FS, Dir: o.FS.PathJoin(o.Dir, stateDir), StoreID: e.id,
+		Fatal: func(err error) { e.fail(err) }, Reading: o.reading,
+	})
+	if err != nil {
 		return err
 	}
-	if e.index, err = keyindex.Open(keyindex.Options{FS: o.FS, Dir: o.FS.PathJoin(o.Dir, indexDir), MemEntries: o.IndexEntries, StoreID: e.id}); err != nil {
+	e.index, err = keyindex.Open(keyindex.Options{
+		FS: o.FS, Dir: o.FS.PathJoin(o.Dir, indexDir), MemEntries: o.IndexEntries, StoreID: e.id,
+	})
+	if err != nil {
 		return err
 	}
 	if err := e.openSlices(); err != nil {
@@ -113,7 +124,8 @@ func (e *Engine) openFiles() (err error) {
 func lock(fs vfs.FS, dir string) (io.Closer, error) {
 	l, err := fs.Lock(fs.PathJoin(dir, "LOCK"))
 	if err != nil {
-		return nil, fmt.Errorf("data directory %s cannot be locked: another tallystick most likely has it open: stop that one, or choose another directory: %w", dir, err)
+		return nil, fmt.Errorf("data directory %s cannot be locked: another tallystick most likely has it open: "+
+			"stop that one, or choose another directory: %w", dir, err)
 	}
 	return l, nil
 }
@@ -143,7 +155,8 @@ func (e *Engine) recover() error {
 		for _, head := range heads {
 			rows += int64(head.rows)
 			if err := e.replaySection(h, pos, head, !pos.Less(keys), !pos.Less(e.state.Position())); err != nil {
-				return fmt.Errorf("replay rows from %d on of tenant number %d, in the record at %s: %w", head.first, head.tenant, pos, err)
+				return fmt.Errorf("replay rows from %d on of tenant number %d, in the record at %s: %w",
+					head.first, head.tenant, pos, err)
 			}
 		}
 		progress.reached(next)
@@ -280,7 +293,10 @@ func (e *Engine) replaySection(h *history, pos journal.Position, head sectionHea
 
 func (e *Engine) replayKey(h *history, b *book, r *ledger.Row) {
 	seed := e.index.Seed()
-	e.index.Insert(keyindex.Entry{Hash: h.hash.key(seed, b.number, r.Event.Key), Check: h.hash.check(seed, &r.Event.Event, r.Event.Key.Space), Seq: r.Seq})
+	e.index.Insert(keyindex.Entry{
+		Hash: h.hash.key(seed, b.number, r.Event.Key), Seq: r.Seq,
+		Check: h.hash.check(seed, &r.Event.Event, r.Event.Key.Space),
+	})
 }
 
 func (e *Engine) replayEvent(h *history, r *ledger.Row, first uint64, links []link) error {
@@ -314,7 +330,8 @@ func (e *Engine) fold(h *history, r *usage.Row, seq, first uint64, links []link)
 	return links, nil
 }
 
-// replayedBook finds the section's tenant. One that the state does not know yet comes into being with its first section.
+// replayedBook finds the section's tenant. One that the state does not know yet comes into being with its first
+// section.
 func (e *Engine) replayedBook(head sectionHead) (*book, error) {
 	if int(head.tenant) < len(e.byNumber) {
 		if b := e.byNumber[head.tenant]; b != nil {

@@ -15,7 +15,8 @@ import (
 	"github.com/tallystick/tallystick/internal/store/resident"
 )
 
-// tx is a view of what is decided, with rows of its own that are not part of it yet. The decider runs it; Engine.mu is held.
+// tx is a view of what is decided, with rows of its own that are not part of it yet. The decider runs it; Engine.mu is
+// held.
 type tx struct {
 	view
 	section *sectionBuild
@@ -32,7 +33,8 @@ func (e *Engine) newTx(b *book, s *sectionBuild) *tx {
 		section: s, overlay: store.NewOverlay(e.options.Kinds),
 		counters: map[usage.CounterID]*usage.Counter{}, tallies: map[tallyID]*usage.Tally{},
 	}
-	x.view = view{e: e, b: b, from: &e.state.Reader, resident: b.resident, head: b.published.Load().head, now: s.at, tx: x}
+	x.view = view{e: e, b: b, from: &e.state.Reader, resident: b.resident, now: s.at, tx: x}
+	x.head = b.published.Load().head
 	x.head.Seq = s.first + uint64(len(s.rows)) - 1
 	return x
 }
@@ -184,18 +186,19 @@ func (e *Engine) reach(b *book, catalog *usage.Catalog, id usage.CounterID) erro
 }
 
 func unreadable(err error) error {
-	return problem.Wrap(problem.Unavailable, err, "the counters that this changes cannot be read now; nothing was changed").Retry(5 * time.Second)
+	p := problem.Wrap(problem.Unavailable, err, "the counters that this changes cannot be read: nothing was changed")
+	return p.Retry(5 * time.Second)
 }
 
-// halfDecided ends the engine: memory holds a part of what was being decided, and it must not be written. Only a restart makes memory
-// and disk one again.
+// halfDecided ends the engine: memory holds a part of what was being decided, and it must not be written. Only a
+// restart makes memory and disk one again.
 func (e *Engine) halfDecided(err error) error {
 	e.fail(fmt.Errorf("what was decided could not be applied: %w", err))
 	return e.errFailed()
 }
 
-// bookOf returns a tenant's ledger, a new one for a tenant that is not there yet. A deployment that was moved takes no new tenants.
-// Engine.mu is held.
+// bookOf returns a tenant's ledger, a new one for a tenant that is not there yet. A deployment that was moved takes no
+// new tenants. Engine.mu is held.
 func (e *Engine) bookOf(tenantID string) (*book, error) {
 	if b := e.byID[tenantID]; b != nil {
 		return b, nil

@@ -14,8 +14,8 @@ import (
 	"github.com/tallystick/tallystick/internal/store/resident"
 )
 
-// view reads a book. A reader's view is of what was durable when it began; what it reads from memory it returns only when
-// that is durable too. A transaction's view is of what is decided, its own rows included.
+// view reads a book. A reader's view is of what was durable when it began; what it reads from memory it returns only
+// when that is durable too. A transaction's view is of what is decided, its own rows included.
 type view struct {
 	e        *Engine
 	b        *book
@@ -44,8 +44,8 @@ func (v *view) settled(fn func() error) error {
 	}
 }
 
-// locked runs fn under the lock and returns the last group that changed the book. A panic in fn must not leave the lock held: whoever
-// recovers from it goes on serving.
+// locked runs fn under the lock and returns the last group that changed the book. A panic in fn must not leave the
+// lock held: whoever recovers from it goes on serving.
 func (v *view) locked(fn func() error) (*group, error) {
 	v.e.mu.RLock()
 	defer v.e.mu.RUnlock()
@@ -93,8 +93,8 @@ func (v *view) Event(k usage.Key) (ledger.Row, []ledger.Row, error) {
 	return row, corrections, nil
 }
 
-// find looks for a fact and for the rows that correct it. Files are read without the lock: what a checkpoint moves into them meanwhile
-// is then seen twice, not missed.
+// find looks for a fact and for the rows that correct it. Files are read without the lock: what a checkpoint moves
+// into them meanwhile is then seen twice, not missed.
 func (v *view) find(k usage.Key) (found keyindex.Found, corrections []uint64, err error) {
 	var h hasher
 	hashes, probed := []keyindex.Hash{h.key(v.e.index.Seed(), v.b.number, k)}, make([]keyindex.Found, 1)

@@ -126,7 +126,9 @@ func (s *Reader) Entity(tenant uint32, kind, id string) (Entity, bool, error) {
 }
 
 // Entities lists entities of a kind, but none that skip names.
-func (s *Reader) Entities(tenant uint32, kind string, p store.Page, skip func(id string) bool) (out []entity.Entity, err error) {
+func (s *Reader) Entities(
+	tenant uint32, kind string, p store.Page, skip func(id string) bool,
+) (out []entity.Entity, err error) {
 	prefix := entityKey(tenant, kind, "")
 	err = s.page(prefix, p, func(id string, v []byte) (bool, error) {
 		if len(out) >= p.Limit {

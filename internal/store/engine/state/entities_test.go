@@ -29,11 +29,14 @@ type thing struct {
 func build(version uint8) *entity.Kinds {
 	declare := func(name string, version uint8) entity.Declaration {
 		k := entity.Kind[thing]{
-			Name: name, Version: version, ID: func(*thing) string { return "" }, Encode: func(t *thing) []byte { return entity.Shape(t) },
+			Name: name, Version: version,
+			ID:     func(*thing) string { return "" },
+			Encode: func(t *thing) []byte { return entity.Shape(t) },
 			Decode: func(e *entity.Entity) (t thing, err error) { return t, json.Unmarshal(e.Data, &t) },
 			Terms: func(t *thing) (out []entity.Term) {
 				for _, term := range t.Terms {
-					out = append(out, entity.Term{Index: term.Index, Value: strings.Repeat("'", int(version)-1) + term.Value})
+					term.Value = strings.Repeat("'", int(version)-1) + term.Value
+					out = append(out, term)
 				}
 				return out
 			},
@@ -106,7 +109,8 @@ func (m *things) put(c *Checkpoint, name entityName) {
 	if rapid.IntRange(0, 3).Draw(m.T, "expires") == 0 {
 		v.Expires = m.now + calendar.Micros(rapid.IntRange(1, 3).Draw(m.T, "in"))
 	} else {
-		for _, value := range rapid.SliceOfNDistinct(rapid.SampledFrom(thingValues), 0, 3, rapid.ID).Draw(m.T, "values") {
+		some := rapid.SliceOfNDistinct(rapid.SampledFrom(thingValues), 0, 3, rapid.ID)
+		for _, value := range some.Draw(m.T, "values") {
 			v.Terms = append(v.Terms, entity.Term{Index: "i", Value: value}, entity.Term{Index: "i!", Value: value})
 		}
 	}
@@ -157,7 +161,8 @@ func (m *things) check() {
 				Limit: rapid.IntRange(0, 7).Draw(m.T, "limit"), Backward: rapid.Bool().Draw(m.T, "backward"),
 			}
 			got, err := m.s.Entities(tenant, kind, p, nobody)
-			if d := cmp.Diff(m.want(tenant, kind, p, func(*entity.Entity) bool { return true }), got, ignored); err != nil || d != "" {
+			want := m.want(tenant, kind, p, func(*entity.Entity) bool { return true })
+			if d := cmp.Diff(want, got, ignored); err != nil || d != "" {
 				m.Fatalf("%d %s %+v (%v) -want +got:\n%s", tenant, kind, p, err, d)
 			}
 			if d := m.kinds.Find(kind); d != nil {
@@ -183,7 +188,8 @@ func (m *things) checkTerms(tenant uint32, d *entity.Declaration, p store.Page, 
 	for _, value := range append([]string{"''x", "'y"}, thingValues...) {
 		t := entity.Term{Index: "i", Value: value}
 		has := func(e *entity.Entity) bool { return slices.Contains(m.entry(e).Terms, t) }
-		q := Search{Kind: d.Name, Term: t, Version: d.Version, Skip: nobody, Wants: func(e *entity.Entity) (bool, error) { return has(e), nil }}
+		q := Search{Kind: d.Name, Term: t, Version: d.Version, Skip: nobody}
+		q.Wants = func(e *entity.Entity) (bool, error) { return has(e), nil }
 		got, err := m.s.EntitiesBy(tenant, &q, p)
 		if d := cmp.Diff(m.want(tenant, d.Name, p, has), got, ignored); err != nil || d != "" {
 			m.Fatalf("%d %s=%q %+v (%v) -want +got:\n%s", tenant, q.Kind, value, p, err, d)
@@ -217,7 +223,8 @@ func TestEntitiesAreFoundAsAMapWouldFindThem(t *testing.T) {
 			return s
 		}
 		m := &things{T: t, s: open(), kinds: build(1), now: 1}
-		m.all, m.expires, m.changes = map[entityName]entity.Entity{}, map[entityName]calendar.Micros{}, map[entityName][]uint64{}
+		m.all, m.changes = map[entityName]entity.Entity{}, map[entityName][]uint64{}
+		m.expires = map[entityName]calendar.Micros{}
 		defer func() { _ = m.s.Close() }()
 		for range rapid.IntRange(1, 8).Draw(t, "checkpoints") {
 			m.change()
@@ -321,7 +328,11 @@ func TestAnEntityThatChangesIsNotIndexedAsItWas(t *testing.T) {
 	commit(c)
 	var terms []string
 	prefix := []byte{kindTerm}
-	if err := s.scan(prefix, prefix, func(k, _ []byte) (bool, error) { terms = append(terms, string(k[5:])); return true, nil }); err != nil {
+	err := s.scan(prefix, prefix, func(k, _ []byte) (bool, error) {
+		terms = append(terms, string(k[5:]))
+		return true, nil
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
 	if want := []string{"a\x00i\x00new\x00x"}; !slices.Equal(terms, want) {
