@@ -16,11 +16,10 @@ const entityColumns = "kind, id, version, critical, seq, at, data"
 var (
 	putEntities = &statement{name: "put_entities", sql: `INSERT INTO entities
 			(tenant_id, kind, id, version, critical, indexed, seq, at, expires_at, data)
-		SELECT h.tenant_id, u.kind, u.id, u.version, u.critical, u.indexed, u.seq, u.at, u.expires_at, u.data
-		FROM heads h CROSS JOIN unnest($2::text[], $3::text[], $4::smallint[], $5::boolean[], $6::smallint[],
-				$7::bigint[], $8::timestamptz[], $9::timestamptz[], $10::text[])
-			AS u(kind, id, version, critical, indexed, seq, at, expires_at, data)
-		WHERE h.tenant_id = $1
+		SELECT h.tenant_id, unnest($2::text[]), unnest($3::text[]), unnest($4::smallint[]),
+			unnest($5::boolean[]), unnest($6::smallint[]), unnest($7::bigint[]), unnest($8::timestamptz[]),
+			unnest($9::timestamptz[]), unnest($10::text[])
+		FROM heads h WHERE h.tenant_id = $1
 		ON CONFLICT (tenant_id, kind, id) DO UPDATE SET version = excluded.version, critical = excluded.critical,
 			indexed = excluded.indexed, seq = excluded.seq, at = excluded.at, expires_at = excluded.expires_at,
 			data = excluded.data`}
@@ -31,9 +30,8 @@ var (
 			WHERE tenant_id = $1 AND kind = $2 AND expires_at IS NOT NULL AND expires_at <= $3
 			ORDER BY expires_at LIMIT $4) AS expired)`}
 	addTerms = &statement{name: "add_terms", sql: `INSERT INTO entity_terms (tenant_id, kind, index_name, value, id)
-		SELECT h.tenant_id, u.kind, u.index_name, u.value, u.id
-		FROM heads h CROSS JOIN unnest($2::text[], $3::text[], $4::text[], $5::text[]) AS u(kind, index_name, value, id)
-		WHERE h.tenant_id = $1 ON CONFLICT (tenant_id, kind, index_name, value, id) DO NOTHING`}
+		SELECT h.tenant_id, unnest($2::text[]), unnest($3::text[]), unnest($4::text[]), unnest($5::text[])
+		FROM heads h WHERE h.tenant_id = $1 ON CONFLICT (tenant_id, kind, index_name, value, id) DO NOTHING`}
 	dropTerms = &statement{name: "drop_terms", choosy: true, sql: `DELETE FROM entity_terms
 		WHERE tenant_id = $1 AND kind = $2 AND id = ANY($3::text[]) AND id <> ''`}
 )

@@ -114,12 +114,11 @@ var (
 
 	addCriticalKinds = &statement{name: "add_critical_kinds", sql: `INSERT INTO critical_kinds
 			(tenant_id, kind, version, seq)
-		SELECT h.tenant_id, u.kind, u.version, u.seq
-		FROM heads h CROSS JOIN unnest($2::text[], $3::smallint[], $4::bigint[]) AS u(kind, version, seq)
-		WHERE h.tenant_id = $1 ON CONFLICT (tenant_id, kind, version) DO NOTHING`}
+		SELECT h.tenant_id, unnest($2::text[]), unnest($3::smallint[]), unnest($4::bigint[])
+		FROM heads h WHERE h.tenant_id = $1 ON CONFLICT (tenant_id, kind, version) DO NOTHING`}
 	addUsedMeters = &statement{name: "add_used_meters", sql: `INSERT INTO used_meters (tenant_id, number)
-		SELECT h.tenant_id, u.number FROM heads h CROSS JOIN unnest($2::bigint[]) AS u(number)
-		WHERE h.tenant_id = $1 ON CONFLICT (tenant_id, number) DO NOTHING`}
+		SELECT h.tenant_id, unnest($2::bigint[])
+		FROM heads h WHERE h.tenant_id = $1 ON CONFLICT (tenant_id, number) DO NOTHING`}
 )
 
 // loadSet reads a tenant's set within a transaction that has read the head's version. Errors: Unavailable (the ledger

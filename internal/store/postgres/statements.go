@@ -78,27 +78,24 @@ const eventBefore = `coalesce(prev,
 
 var (
 	// Identity was decided under the head's lock, so there is no conflict to handle; one would be a defect, and fails
-	// the commit. Here and below, arrays are inserted by a select from the tenant's head: a distributed PostgreSQL then
-	// sends the statement to where the tenant is, and would refuse a select of arrays alone.
+	// the commit. Here and elsewhere,
+	// arrays are inserted by a select from the tenant's head: a distributed PostgreSQL then sends the statement to where
+	// the tenant is, and would refuse a select of arrays alone. The functions that return sets stand in the select list
+	// and not in FROM: they are then read in step, without being stored first, which is felt by a commit of one event.
 	addPlainEvents = &statement{name: "add_plain_events", sql: `INSERT INTO usage_events
 			(tenant_id, at, adjusted, key, seq, time, quantity, given, meter, customer, resource, properties, prev)
-		SELECT h.tenant_id, $2, false, u.key, u.seq, u.time, u.quantity, u.given, u.meter, u.customer, u.resource,
-			u.properties, u.prev
-		FROM heads h CROSS JOIN unnest($3::text[], $4::bigint[], $5::timestamptz[], $6::numeric[], $7::smallint[],
-				$8::text[], $9::text[], $10::text[], $11::text[], $12::bigint[])
-			AS u(key, seq, time, quantity, given, meter, customer, resource, properties, prev)
-		WHERE h.tenant_id = $1`}
+		SELECT h.tenant_id, $2, false, unnest($3::text[]), unnest($4::bigint[]), unnest($5::timestamptz[]),
+			unnest($6::numeric[]), unnest($7::smallint[]), unnest($8::text[]), unnest($9::text[]),
+			unnest($10::text[]), unnest($11::text[]), unnest($12::bigint[])
+		FROM heads h WHERE h.tenant_id = $1`}
 	addEvents = &statement{name: "add_events", sql: `INSERT INTO usage_events
 			(tenant_id, at, key, seq, time, quantity, given, meter, customer, resource, properties,
 			adjusted, event_type, client_id, corrects, reason, outcomes)
-		SELECT h.tenant_id, $2, u.key, u.seq, u.time, u.quantity, u.given, u.meter, u.customer, u.resource, u.properties,
-			u.adjusted, u.event_type, u.client_id, u.corrects, u.reason, u.outcomes
-		FROM heads h CROSS JOIN unnest($3::text[], $4::bigint[], $5::timestamptz[], $6::numeric[], $7::smallint[],
-				$8::text[], $9::text[], $10::text[], $11::text[],
-				$12::boolean[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[])
-			AS u(key, seq, time, quantity, given, meter, customer, resource, properties,
-				adjusted, event_type, client_id, corrects, reason, outcomes)
-		WHERE h.tenant_id = $1`}
+		SELECT h.tenant_id, $2, unnest($3::text[]), unnest($4::bigint[]), unnest($5::timestamptz[]),
+			unnest($6::numeric[]), unnest($7::smallint[]), unnest($8::text[]), unnest($9::text[]),
+			unnest($10::text[]), unnest($11::text[]), unnest($12::boolean[]), unnest($13::text[]),
+			unnest($14::text[]), unnest($15::text[]), unnest($16::text[]), unnest($17::text[])
+		FROM heads h WHERE h.tenant_id = $1`}
 	// The lateral subqueries with their limits and offsets keep the planner to one descent of an index for each key,
 	// whatever it believes of the number of keys.
 	eventsByKey = &statement{name: "events_by_key", sql: `SELECT e.* FROM (SELECT unnest($2::text[]) AS key) k
@@ -124,12 +121,10 @@ const changeColumns = "seq, at, type, source, actor, entity_type, entity_id, pay
 var (
 	addChanges = &statement{name: "add_changes", sql: `INSERT INTO changes
 			(tenant_id, at, seq, type, source, actor, entity_type, entity_id, payload, kind, id, version, critical, data)
-		SELECT h.tenant_id, $2, u.seq, u.type, u.source, u.actor, u.entity_type, u.entity_id, u.payload, u.kind, u.id,
-			u.version, u.critical, u.data
-		FROM heads h CROSS JOIN unnest($3::bigint[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[],
-				$10::text[], $11::text[], $12::smallint[], $13::boolean[], $14::text[])
-			AS u(seq, type, source, actor, entity_type, entity_id, payload, kind, id, version, critical, data)
-		WHERE h.tenant_id = $1`}
+		SELECT h.tenant_id, $2, unnest($3::bigint[]), unnest($4::text[]), unnest($5::text[]),
+			unnest($6::text[]), unnest($7::text[]), unnest($8::text[]), unnest($9::text[]), unnest($10::text[]),
+			unnest($11::text[]), unnest($12::smallint[]), unnest($13::boolean[]), unnest($14::text[])
+		FROM heads h WHERE h.tenant_id = $1`}
 	changesBetween = &statement{name: "changes_between", choosy: true, sql: "SELECT " + changeColumns + `
 		FROM changes WHERE tenant_id = $1 AND seq > $2 AND seq <= $3 ORDER BY seq`}
 	changesAfter = &statement{name: "changes_after", choosy: true, sql: "SELECT " + changeColumns + `
@@ -148,11 +143,12 @@ const (
 
 const insertPlainCounters = "INSERT INTO counters (tenant_id, " + counterKey + `,
 			watermark, generation, tail, ` + foldColumns + `)
-		SELECT h.tenant_id, u.* FROM heads h CROSS JOIN unnest($2::date[], $3::text[], $4::text[], $5::timestamptz[],
-				$6::integer[], $7::bigint[], $8::bigint[], $9::numeric[], $10::numeric[], $11::numeric[], $12::bigint[],
-				$13::bigint[], $14::numeric[], $15::timestamptz[], $16::text[], $17::bigint[])
-			AS u(` + counterKey + ", watermark, generation, tail, " + foldColumns + `)
-		WHERE h.tenant_id = $1`
+		SELECT h.tenant_id, unnest($2::date[]), unnest($3::text[]), unnest($4::text[]),
+			unnest($5::timestamptz[]), unnest($6::integer[]), unnest($7::bigint[]), unnest($8::bigint[]),
+			unnest($9::numeric[]), unnest($10::numeric[]), unnest($11::numeric[]), unnest($12::bigint[]),
+			unnest($13::bigint[]), unnest($14::numeric[]), unnest($15::timestamptz[]), unnest($16::text[]),
+			unnest($17::bigint[])
+		FROM heads h WHERE h.tenant_id = $1`
 
 var (
 	// Most counters have seen neither a late row nor a person: their other columns are null and stay so. Under the
@@ -166,14 +162,15 @@ var (
 			last = excluded.last, last_time = excluded.last_time, last_key = excluded.last_key,
 			members = excluded.members`}
 	putCounters = &statement{name: "put_counters", sql: "INSERT INTO counters (tenant_id, " + counterColumns + `)
-		SELECT h.tenant_id, u.* FROM heads h CROSS JOIN unnest($2::date[], $3::text[], $4::text[], $5::timestamptz[],
-				$6::integer[], $7::bigint[], $18::numeric[], $19::numeric[],
-				$8::bigint[], $9::numeric[], $10::numeric[], $11::numeric[], $12::bigint[], $13::bigint[], $14::numeric[],
-				$15::timestamptz[], $16::text[], $17::bigint[],
-				$20::bigint[], $21::numeric[], $22::numeric[], $23::numeric[], $24::bigint[], $25::bigint[], $26::numeric[],
-				$27::timestamptz[], $28::text[], $29::bigint[], $30::smallint[])
-			AS u(` + counterColumns + `)
-		WHERE h.tenant_id = $1
+		SELECT h.tenant_id, unnest($2::date[]), unnest($3::text[]), unnest($4::text[]),
+			unnest($5::timestamptz[]), unnest($6::integer[]), unnest($7::bigint[]), unnest($18::numeric[]),
+			unnest($19::numeric[]), unnest($8::bigint[]), unnest($9::numeric[]), unnest($10::numeric[]),
+			unnest($11::numeric[]), unnest($12::bigint[]), unnest($13::bigint[]), unnest($14::numeric[]),
+			unnest($15::timestamptz[]), unnest($16::text[]), unnest($17::bigint[]), unnest($20::bigint[]),
+			unnest($21::numeric[]), unnest($22::numeric[]), unnest($23::numeric[]), unnest($24::bigint[]),
+			unnest($25::bigint[]), unnest($26::numeric[]), unnest($27::timestamptz[]), unnest($28::text[]),
+			unnest($29::bigint[]), unnest($30::smallint[])
+		FROM heads h WHERE h.tenant_id = $1
 		ON CONFLICT (tenant_id, month, meter, customer) DO UPDATE SET watermark = excluded.watermark,
 			generation = excluded.generation, tail = excluded.tail,
 			manual = excluded.manual, sealed = excluded.sealed,
@@ -196,9 +193,9 @@ var (
 		WHERE tenant_id = $1 AND month >= $2 ORDER BY month LIMIT 1`}
 
 	putTallies = &statement{name: "put_tallies", sql: `INSERT INTO tallies (tenant_id, month, meter, used, alerted)
-		SELECT h.tenant_id, u.* FROM heads h CROSS JOIN unnest($2::date[], $3::text[], $4::numeric[], $5::smallint[])
-			AS u(month, meter, used, alerted)
-		WHERE h.tenant_id = $1 ON CONFLICT (tenant_id, month, meter) DO UPDATE
+		SELECT h.tenant_id, unnest($2::date[]), unnest($3::text[]), unnest($4::numeric[]),
+			unnest($5::smallint[])
+		FROM heads h WHERE h.tenant_id = $1 ON CONFLICT (tenant_id, month, meter) DO UPDATE
 			SET used = excluded.used, alerted = excluded.alerted`}
 	talliesByKey = &statement{name: "tallies_by_key", sql: `SELECT t.*
 		FROM (SELECT unnest($2::date[]) AS month, unnest($3::text[]) AS meter) k
@@ -206,9 +203,9 @@ var (
 			WHERE tenant_id = $1 AND month = k.month AND meter = k.meter LIMIT 1) t`}
 	putMembers = &statement{name: "put_members", sql: "INSERT INTO members (tenant_id, " + counterKey + `,
 			member, generation, on_time)
-		SELECT h.tenant_id, u.* FROM heads h CROSS JOIN unnest($2::date[], $3::text[], $4::text[], $5::text[], $6::integer[],
-				$7::boolean[]) AS u(month, meter, customer, member, generation, on_time)
-		WHERE h.tenant_id = $1 ON CONFLICT (tenant_id, month, meter, customer, member, generation) DO UPDATE
+		SELECT h.tenant_id, unnest($2::date[]), unnest($3::text[]), unnest($4::text[]), unnest($5::text[]),
+			unnest($6::integer[]), unnest($7::boolean[])
+		FROM heads h WHERE h.tenant_id = $1 ON CONFLICT (tenant_id, month, meter, customer, member, generation) DO UPDATE
 			SET on_time = excluded.on_time`}
 	membersByKey = &statement{name: "members_by_key", sql: `SELECT m.*
 		FROM unnest($2::date[], $3::text[], $4::text[], $5::text[]) AS k(month, meter, customer, member)
