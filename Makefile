@@ -92,7 +92,7 @@ demo: build ## Serve sample tenants and a stream of events
 .PHONY: test
 test: deps ## Run all tests and fuzz seeds with the race detector
 	go test -race -timeout $(TEST_TIMEOUT) ./...
-	# The race detector makes a power failure ten times as dear: the rest of the 12,000 happen without it.
+	# The race detector makes a power failure ten times as expensive: the rest of the 12,000 happen without it.
 	go test -timeout $(TEST_TIMEOUT) -run '^TestPowerFailsAtEveryOperation$$' ./internal/store/engine
 
 .PHONY: test-fast

@@ -69,7 +69,7 @@ func (c *Client) AllUsage(ctx context.Context, u UsageQuery) iter.Seq2[UsageWind
 	return walk[UsageWindow](ctx, c, "/v1/usage", u.query())
 }
 
-// AuditEvent tells of one change.
+// AuditEvent records one change.
 type AuditEvent struct {
 	ID         string          `json:"id"`
 	Seq        uint64          `json:"seq"`
@@ -118,7 +118,7 @@ type Quota struct {
 	// Soft keeps what is over the limit, as overage, up to limit × HardCapMultiplier; without a multiplier it never refuses.
 	Soft              bool    `json:"soft,omitempty"`
 	HardCapMultiplier Decimal `json:"hard_cap_multiplier,omitempty"`
-	// Thresholds, in percent of the limit, are told of in the audit log. Default 80 and 100.
+	// Thresholds, in percent of the limit, are reported in the audit log. Default 80 and 100.
 	Thresholds []int `json:"thresholds,omitempty"`
 }
 

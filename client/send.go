@@ -105,7 +105,7 @@ func (c *Client) SendEvent(ctx context.Context, e *Event, opts ...CallOption) (*
 
 // SendEvents sends a batch in one request, at most MaxEvents and MaxBody.
 // Events that were refused are in the answer, not in the error: an error means
-// that the fate of the batch is unknown or that none of it was taken. Absent
+// that the outcome of the batch is unknown or that none of it was taken. Absent
 // IDs are filled in, in the caller's slice, so calling again with the
 // same slice is safe. An empty batch sends nothing.
 func (c *Client) SendEvents(ctx context.Context, events []Event, opts ...CallOption) (*BatchAnswer, error) {

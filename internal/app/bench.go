@@ -138,7 +138,7 @@ func showBench(out io.Writer, r *load.Report, asJSON bool) error {
 	if asJSON {
 		return printJSON(out, r)
 	}
-	fmt.Fprintf(out, "%d events in %.2f s: %.0f events/s, %.0f requests/s\n", r.Events, r.Seconds, r.EventsPerSecond, r.RequestsPerSecond)
+	fmt.Fprintf(out, "%s in %.2f s: %.0f events/s, %.0f requests/s\n", counted(r.Events, "event"), r.Seconds, r.EventsPerSecond, r.RequestsPerSecond)
 	fmt.Fprintf(out, "accepted %d, duplicates %d, requests sent again because the server was busy %d\n", r.Accepted, r.Duplicates, r.Retries)
 	fmt.Fprintf(out, "latency of a request: p50 %s, p99 %s, p99.9 %s, longest %s\n", micros(r.Latency.P50), micros(r.Latency.P99), micros(r.Latency.P999), micros(r.Latency.Max))
 	fmt.Fprintf(out, "per event: %.1f bytes of body", r.BodyBytes)
@@ -150,7 +150,7 @@ func showBench(out io.Writer, r *load.Report, asJSON bool) error {
 	}
 	fmt.Fprintln(out)
 	if r.Proved {
-		fmt.Fprintf(out, "proved: all %d counters equal what was sent (%.2f s)\n", r.Counters, r.ProofSeconds)
+		fmt.Fprintf(out, "proved: %s, each equal to what was sent (%.2f s)\n", counted(r.Counters, "counter"), r.ProofSeconds)
 	}
 	return nil
 }

@@ -126,6 +126,6 @@ func runExport(c *cobra.Command, s export.Source, o export.Options, asJSON bool)
 	if asJSON {
 		return printJSON(c.OutOrStdout(), report)
 	}
-	fmt.Fprintf(c.ErrOrStderr(), "ok: %d rows of %d tenants exported\n", report.Rows, report.Tenants)
+	fmt.Fprintf(c.ErrOrStderr(), "ok: %s of %s exported\n", counted(report.Rows, "row"), counted(report.Tenants, "tenant"))
 	return nil
 }

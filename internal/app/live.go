@@ -5,7 +5,6 @@ import (
 	"errors"
 
 	"github.com/tallystick/tallystick/internal/core/problem"
-	"github.com/tallystick/tallystick/internal/core/tenant"
 	"github.com/tallystick/tallystick/internal/service/verify"
 	"github.com/tallystick/tallystick/internal/store"
 	"github.com/tallystick/tallystick/internal/store/engine"
@@ -70,9 +69,9 @@ func (o oneLedger) View(ctx context.Context, id string, fn func(v store.View) er
 	return o.Ledgers.View(ctx, id, fn)
 }
 
-func (o oneLedger) Tenants(_ context.Context, after string, _ int) ([]tenant.Tenant, error) {
+func (o oneLedger) Tenants(_ context.Context, after string, _ int) ([]store.Listed, error) {
 	if after >= o.id {
 		return nil, nil
 	}
-	return []tenant.Tenant{{ID: o.id}}, nil
+	return []store.Listed{{ID: o.id}}, nil
 }

@@ -65,9 +65,9 @@ func showMove(out io.Writer, m move.Report, place string, asJSON bool) error {
 		fmt.Fprintf(out, "ok: everything was moved to %s already, and the source is marked\n", place)
 		return nil
 	}
-	fmt.Fprintf(out, "ok: %d rows of %s are at %s, %d of them moved now; heads, chains and counters agree; "+
+	fmt.Fprintf(out, "ok: %s of %s at %s, %d of them moved now; heads, chains and counters agree; "+
 		"the source takes no more writes\n",
-		m.Rows, tenants(m.Tenants), place, m.Moved)
+		counted(m.Rows, "row"), counted(m.Tenants, "tenant"), place, m.Moved)
 	return nil
 }
 
@@ -136,7 +136,7 @@ func (m *mover) run(ctx context.Context) (moved move.Report, err error) {
 func (m *mover) verify(ctx context.Context, target store.Store) error {
 	report, err := recount(ctx, target, m.bar)
 	if err == nil && !report.OK() {
-		err = fmt.Errorf("the target differs from its own ledger in %d places, the first: %s", report.Found,
+		err = fmt.Errorf("the target differs from its own ledger in %s, the first: %s", counted(report.Found, "place"),
 			report.Differences[0])
 	}
 	return err

@@ -42,7 +42,7 @@ again from the journal, and removes the old ones. The journal itself is only rea
 					Milliseconds int64 `json:"milliseconds"`
 				}{true, bytes, took.Milliseconds()})
 			}
-			fmt.Fprintf(c.OutOrStdout(), "ok: rebuilt from %d bytes of journal in %s\n", bytes, took.Round(time.Millisecond))
+			fmt.Fprintf(c.OutOrStdout(), "ok: rebuilt from %s of journal in %s\n", counted(bytes, "byte"), took.Round(time.Millisecond))
 			return nil
 		},
 	}

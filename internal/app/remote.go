@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tallystick/tallystick/internal/service/export"
+	"github.com/tallystick/tallystick/internal/service/gate"
 )
 
 // keyVariable holds the API key of commands that ask a running server.
@@ -68,7 +69,7 @@ func (r *remote) ask(ctx context.Context, method, path string, body any, on line
 		q.Header.Set("Content-Type", "application/json")
 	}
 	if r.tenant != "" {
-		q.Header.Set("Tally-Tenant", r.tenant)
+		q.Header.Set(gate.TenantHeader, r.tenant)
 	}
 	answer, err := http.DefaultClient.Do(q)
 	if err != nil {
@@ -77,12 +78,12 @@ func (r *remote) ask(ctx context.Context, method, path string, body any, on line
 	defer func() { _ = answer.Body.Close() }() // was read, or failed
 	if answer.StatusCode != http.StatusOK {
 		text, err := io.ReadAll(io.LimitReader(answer.Body, 1<<16))
-		return errors.Join(err, refusal(answer.Status, text))
+		return errors.Join(err, r.refusal(answer.Status, text))
 	}
-	return read(answer.Body, on)
+	return r.read(answer.Body, on)
 }
 
-func read(body io.Reader, on lines) error {
+func (r *remote) read(body io.Reader, on lines) error {
 	in := bufio.NewReaderSize(body, 1<<16)
 	for {
 		line, err := in.ReadBytes('\n')
@@ -98,7 +99,7 @@ func read(body io.Reader, on lines) error {
 		}
 		for name, value := range members {
 			if name == "error" {
-				return refusal("", value)
+				return r.refusal("", value)
 			}
 			if take := on[name]; take != nil {
 				if err := take(value); err != nil {
@@ -112,11 +113,17 @@ func read(body io.Reader, on lines) error {
 	}
 }
 
-// refusal is the server's problem as an error.
-func refusal(status string, text []byte) error {
-	var p struct{ Code, Detail string }
+// refusal is the server's problem as an error. That the operator's key names no tenant is for the command line to put right.
+func (r *remote) refusal(status string, text []byte) error {
+	var p struct {
+		Code, Detail string
+		Errors       []struct{ Path string }
+	}
 	if json.Unmarshal(text, &p) != nil || p.Code == "" {
 		return fmt.Errorf("the server answered %s: is --url right?", status)
+	}
+	if r.tenant == "" && len(p.Errors) == 1 && p.Errors[0].Path == gate.TenantHeader {
+		return wrongUse("%s holds the operator's key: name the tenant with --tenant", keyVariable)
 	}
 	return fmt.Errorf("the server refused: %s: %s", p.Code, p.Detail)
 }

@@ -138,7 +138,7 @@ func (s *served) replays() {
 	if out := s.ask("acme", exitFailed, append(apply, "--tenant", "bolt")...); !strings.Contains(out, "forbidden") {
 		s.Errorf("another's: %s", out)
 	}
-	if out := s.ask("operator", exitFailed, apply...); !strings.Contains(out, "Tally-Tenant") {
+	if out := s.ask("operator", exitUsage, apply...); !strings.Contains(out, "--tenant") {
 		s.Errorf("the operator for nobody: %s", out)
 	}
 }

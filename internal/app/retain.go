@@ -135,16 +135,16 @@ func retainNow(c *cobra.Command, s store.Store, shelf retention.Shelf, o retenti
 	}
 	for _, m := range report.Months {
 		if m.Waits != "" {
-			fmt.Fprintf(c.OutOrStdout(), "%s %s: %d rows stay for now: %s\n", m.Tenant, m.Month, m.Rows, m.Waits)
+			fmt.Fprintf(c.OutOrStdout(), "%s %s: %s not archived yet: %s\n", m.Tenant, m.Month, counted(m.Rows, "row"), m.Waits)
 			continue
 		}
-		fmt.Fprintf(c.OutOrStdout(), "%s %s: %d rows %sarchived, %d of them %spruned\n", m.Tenant, m.Month, m.Rows, would, m.Rows-m.Stay, would)
+		fmt.Fprintf(c.OutOrStdout(), "%s %s: %s %sarchived, %d of them %spruned\n", m.Tenant, m.Month, counted(m.Rows, "row"), would, m.Rows-m.Stay, would)
 	}
 	if o.DryRun {
 		fmt.Fprintf(c.OutOrStdout(), "dry run: nothing was changed; the floor would be %s\n", report.Floor)
 		return nil
 	}
-	fmt.Fprintf(c.OutOrStdout(), "ok: the floor is %s; %d rows were pruned\n", report.Floor, report.Pruned)
+	fmt.Fprintf(c.OutOrStdout(), "ok: the floor is %s; %s pruned\n", report.Floor, counted(report.Pruned, "row"))
 	return nil
 }
 
@@ -187,7 +187,7 @@ func restoreAll(c *cobra.Command, from store.Store, name string, asJSON bool) (e
 	}
 	report, err := recount(c.Context(), to, bar)
 	if err == nil && !report.OK() {
-		err = fmt.Errorf("what was restored differs from its own ledger in %d places, the first: %s", report.Found, report.Differences[0])
+		err = fmt.Errorf("what was restored differs from its own ledger in %s, the first: %s", counted(report.Found, "place"), report.Differences[0])
 	}
 	if err != nil {
 		return err
@@ -199,6 +199,6 @@ func restoreAll(c *cobra.Command, from store.Store, name string, asJSON bool) (e
 			Rows    uint64 `json:"rows"`
 		}{true, moved.Tenants, moved.Rows})
 	}
-	fmt.Fprintf(c.OutOrStdout(), "ok: %d rows of %d tenants are restored, with their chains\n", moved.Rows, moved.Tenants)
+	fmt.Fprintf(c.OutOrStdout(), "ok: restored %s of %s, with their chains\n", counted(moved.Rows, "row"), counted(moved.Tenants, "tenant"))
 	return nil
 }

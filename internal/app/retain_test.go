@@ -71,7 +71,7 @@ func TestAMonthLeavesAndIsReadFromTheArchive(t *testing.T) {
 	if out := run(t, 0, append(args, "--dry-run")...); !strings.Contains(out, "10 rows would be archived, 10 of them would be pruned") {
 		t.Errorf("a dry run: %s", out)
 	}
-	if out := run(t, 0, args...); !strings.Contains(out, "10 rows were pruned") {
+	if out := run(t, 0, args...); !strings.Contains(out, "10 rows pruned") {
 		t.Errorf("a run: %s", out)
 	}
 	if out := run(t, 0, append(args, "--json")...); !strings.Contains(out, `"pruned":0`) {

@@ -52,7 +52,7 @@ func (s *story) tell() error {
 	s.wall("Another tenant sees nothing of it", "req_8f2")
 
 	if s.wrong > 0 {
-		return fmt.Errorf("%d of %d answers were not as expected", s.wrong, s.steps)
+		return fmt.Errorf("not as expected: %d of %s", s.wrong, counted(s.steps, "answer"))
 	}
 	return s.ctx.Err()
 }
@@ -142,13 +142,13 @@ func (s *story) batch(title string, events []client.Event, accepted int) {
 		s.say(title, "POST /v1/events", err.Error(), false)
 		return
 	}
-	s.say(title, fmt.Sprintf("POST /v1/events [%d events]", len(events)), fmt.Sprintf("%d accepted", a.Accepted), a.Accepted == accepted)
+	s.say(title, fmt.Sprintf("POST /v1/events [%s]", counted(len(events), "event")), fmt.Sprintf("%d accepted", a.Accepted), a.Accepted == accepted)
 }
 
 func (s *story) counter(title, meter, month, total, sealed string) {
 	page, err := s.tenant.Counters(s.ctx, client.CounterFilter{Meter: meter, Customer: "cus_42", Period: month})
 	if err == nil && len(page.Items) != 1 {
-		err = fmt.Errorf("%d counters", len(page.Items))
+		err = errors.New(counted(len(page.Items), "counter"))
 	}
 	asked := fmt.Sprintf("GET /v1/counters?meter=%s&customer=cus_42&period=%s", meter, month)
 	if err != nil {

@@ -57,8 +57,8 @@ func (s *story) pump(ctx context.Context) {
 		sum.Accepted, sum.Duplicates, sum.Adjusted = sum.Accepted+a.Accepted, sum.Duplicates+a.Duplicates, sum.Adjusted+a.Adjusted
 		sum.Conflicts, sum.Rejected = sum.Conflicts+a.Conflicts, sum.Rejected+a.Rejected
 		if n%reportEvery == 0 && !s.json {
-			fmt.Fprintf(s.out, "stream: %d accepted (%d of them adjusted), %d duplicates, %d conflicts, %d rejected\n",
-				sum.Accepted, sum.Adjusted, sum.Duplicates, sum.Conflicts, sum.Rejected)
+			fmt.Fprintf(s.out, "stream: %d accepted (%d of them adjusted), %s, %s, %d rejected\n",
+				sum.Accepted, sum.Adjusted, counted(sum.Duplicates, "duplicate"), counted(sum.Conflicts, "conflict"), sum.Rejected)
 		}
 	}
 }

@@ -193,25 +193,27 @@ func showReport(out io.Writer, r verify.Report, failed error, asJSON bool) error
 		return fmt.Errorf("verify could not be finished: %w", failed)
 	}
 	if !r.OK() {
-		return fmt.Errorf("%d differences in %d rows of %s: keep a copy of the data directory; if all are in derived data, `tallystick rebuild` makes it again from the journal",
-			r.Found, r.Rows, ledgersOf(&r))
+		return fmt.Errorf("%s in %s of %s: keep a copy of the data directory; if all are in derived data, `tallystick rebuild` makes it again from the journal",
+			counted(r.Found, "difference"), counted(r.Rows, "row"), ledgersOf(&r))
 	}
 	if !asJSON {
-		fmt.Fprintf(out, "ok: %d rows of %s, %d counters: every file, key, counter and chain agrees with the ledger\n", r.Rows, ledgersOf(&r), r.Counters)
+		fmt.Fprintf(out, "ok: %s of %s, %s: every file, key, counter and chain agrees with the ledger\n",
+			counted(r.Rows, "row"), ledgersOf(&r), counted(r.Counters, "counter"))
 	}
 	return nil
 }
 
-func tenants(n int) string {
+// counted is a number with its noun: 1 row, 2 rows.
+func counted[N int | int64 | uint64](n N, noun string) string {
 	if n == 1 {
-		return "1 tenant"
+		return "1 " + noun
 	}
-	return fmt.Sprintf("%d tenants", n)
+	return fmt.Sprintf("%d %ss", n, noun)
 }
 
 // ledgersOf counts the ledgers that were examined. The operator's own, which records the making of tenants, is none of a tenant's.
 func ledgersOf(r *verify.Report) string {
-	text := tenants(r.Tenants)
+	text := counted(r.Tenants, "tenant")
 	if r.Operator {
 		text += " and of the operator's own ledger"
 	}

@@ -81,7 +81,7 @@ func TestABrokenPipeIsDropped(t *testing.T) {
 	}
 }
 
-// Without a file descriptor to be had it still steps aside and returns.
+// Without an available file descriptor it still steps aside and returns.
 func TestWithoutPipes(t *testing.T) {
 	for len(pipes) > 0 {
 		<-pipes

@@ -39,9 +39,6 @@ type BaseCounter struct {
 	usage.Counter
 }
 
-// HasRows reports whether the counter has ever folded a usage row.
-func (c *BaseCounter) HasRows() bool { return c.Started || c.Late != nil || c.OnTime.Count > 0 }
-
 // Floor is the time below which no fact is taken any more: of the deployment in the operator's ledger, else of the
 // tenant.
 type Floor struct{ At calendar.Micros }

@@ -68,7 +68,7 @@ type Error struct {
 	Detail     string
 	Fields     []Field
 	RetryAfter time.Duration // zero when trying again does not help
-	ResetsAt   time.Time     // of a quota: when its period ends; zero for every other refusal
+	ResetsAt   time.Time     // of a quota whose period is not over: when it ends; zero for every other refusal
 	discreet   string        // the detail for callers who may not read what the detail says; empty: the detail says nothing of the kind
 	cause      error
 }

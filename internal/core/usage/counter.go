@@ -142,3 +142,6 @@ func (c *Counter) Equal(d *Counter, a meter.Aggregation) bool {
 func (c *Counter) Empty() bool {
 	return c.OnTime.Count == 0 && c.Late == nil && !c.Started && !c.Adjusted && !c.Sealed
 }
+
+// HasRows reports whether the counter has ever folded a usage row.
+func (c *Counter) HasRows() bool { return c.Started || c.Late != nil || c.OnTime.Count > 0 }

@@ -87,13 +87,21 @@ func exceeded(l *quota.Limit, m *meter.Meter, customer string, used, add amount.
 	if customer != "" {
 		whose = "this customer"
 	}
-	resets := month.End()
-	wait := resets.Time().Sub(now.Time())
-	if wait <= 0 || wait > maxQuotaWait {
-		wait = maxQuotaWait
+	p := problem.New(problem.QuotaExceeded, "plan %s allows %s of meter %s in %s for %s: %s is used and this adds %s; %s",
+		l.Plan, l.Refuses(), m.Slug, month, whose, used, add, resetOf(month, now)).Discreetly("a quota has no room for this event")
+	if month.End() <= now {
+		return p.Retry(maxQuotaWait)
 	}
-	return problem.New(problem.QuotaExceeded, "plan %s allows %s of meter %s in %s for %s: %s is used and this adds %s; it resets at %s",
-		l.Plan, l.Refuses(), m.Slug, month, whose, used, add, resets).Resets(resets.Time(), wait).Discreetly("a quota has no room for this event")
+	resets := month.End().Time()
+	return p.Resets(resets, min(resets.Sub(now.Time()), maxQuotaWait))
+}
+
+// resetOf says when a month's limits reset: those of a month that is over never do.
+func resetOf(month calendar.Month, now calendar.Micros) string {
+	if month.End() <= now {
+		return "the period is over and its limit does not reset"
+	}
+	return "it resets at " + month.End().String()
 }
 
 func tallyFull(m *meter.Meter, month calendar.Month) *problem.Error {

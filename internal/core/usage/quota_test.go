@@ -114,7 +114,8 @@ func (s *story) alerts() (string, error) {
 	return b.String(), err
 }
 
-// A refusal says when the fact's own month ends, and to come back then, or in an hour if that is later or past.
+// A refusal says when the fact's own month ends, and to come back then, or in an hour if that is later. A month that is over does not
+// reset: only its plan may change.
 func TestQuotaRefusalSaysWhenItResets(t *testing.T) {
 	m := &meter.Meter{Number: 1, Slug: "calls", Aggregation: meter.Sum, Lateness: 1000 * time.Hour, Future: time.Hour}
 	l := newLive([]*meter.Meter{m})
@@ -127,7 +128,7 @@ func TestQuotaRefusalSaysWhenItResets(t *testing.T) {
 	}{
 		"id=a meter=calls customer=c time=2026-11-01": {time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC), time.Minute},
 		"id=b meter=calls customer=c":                 {time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC), time.Minute},
-		"id=c meter=calls customer=c time=2026-10-31": {time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC), time.Hour},
+		"id=c meter=calls customer=c time=2026-10-31": {time.Time{}, time.Hour},
 		"id=d meter=calls customer=c time=2026-12-01": {time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC), time.Hour},
 	} {
 		events, err := parseEvents(fields)
@@ -139,6 +140,9 @@ func TestQuotaRefusalSaysWhenItResets(t *testing.T) {
 		v := usage.Judge(l, &f, 1, calendar.FromTime(now), &usage.Row{})
 		if v.Status != usage.Rejected || v.Problem.Code != problem.QuotaExceeded || !v.Problem.ResetsAt.Equal(want.resets) || v.Problem.RetryAfter != want.wait {
 			t.Errorf("%s: %s %+v, want a reset at %s in %s", fields, v.Status, v.Problem, want.resets, want.wait)
+		}
+		if over := strings.Contains(v.Problem.Detail, "the period is over and its limit does not reset"); over != want.resets.IsZero() {
+			t.Errorf("%s: the detail says %q", fields, v.Problem.Detail)
 		}
 	}
 	for _, c := range l.counters {

@@ -21,8 +21,8 @@ type agreeable struct {
 	key tenant.APIKey
 }
 
-func (s *agreeable) Access(context.Context, string, string) (tenant.Tenant, tenant.APIKey, error) {
-	return tenant.Tenant{ID: "acme"}, s.key, nil
+func (s *agreeable) Access(context.Context, string, string) (store.Access, error) {
+	return store.Access{Tenant: tenant.Tenant{ID: "acme"}, Key: s.key}, nil
 }
 
 func (s *agreeable) Record(_ context.Context, b store.Batch) ([]usage.Verdict, error) {

@@ -46,8 +46,6 @@ type bounds struct {
 	open    int
 	from    map[netip.Prefix]int
 	unknown linked.List // of *connection: those that have not shown a valid key, the oldest first
-
-	warned atomic.Int64 // when accepting was last reported to fail, in seconds
 }
 
 func newBounds(o *Options, counts *connectionCounts) *bounds {
@@ -176,23 +174,43 @@ func addressOf(conn net.Conn) netip.Prefix {
 	return p
 }
 
-// warnEvery bounds how often a failure to accept is logged.
-const warnEvery = 10 * time.Second
+// acceptedFor is how long accepting must have gone well before a failure is over: at the limit of open files it fails and goes well by
+// turns, with every connection that ends.
+const acceptedFor = 10 * time.Second
 
-// acceptFailed reports why no connection is taken: net/http waits and tries again without a word that an operator sees.
-func (b *bounds) acceptFailed(err error, log *slog.Logger) {
+// accepting is whether a listener can take connections. It belongs to the goroutine that accepts.
+type accepting struct {
+	bounds *bounds
+	log    *slog.Logger
+	failed int // times; zero: it works
+	since  time.Time
+	last   time.Time
+}
+
+// failure reports, when it begins, why no connection is taken: net/http waits and tries again without a word that an operator sees.
+func (a *accepting) failure(err error) {
 	if errors.Is(err, net.ErrClosed) {
 		return
 	}
-	now := time.Now().Unix()
-	if last := b.warned.Load(); now-last < int64(warnEvery/time.Second) || !b.warned.CompareAndSwap(last, now) {
+	a.last = time.Now()
+	if a.failed++; a.failed > 1 {
 		return
 	}
+	a.since = a.last
 	hint := "it is tried again"
 	if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
-		hint = "raise the limit of open files, or lower http.max_connections"
+		hint = "raise the limit of open files (ulimit -n), or lower http.max_connections"
 	}
-	log.Warn("a connection could not be accepted", "error", err, "hint", hint)
+	a.log.Warn("connections cannot be accepted", "error", err, "open", a.bounds.counts.open.Load(), "http.max_connections", a.bounds.all, "hint", hint)
+}
+
+// success reports that a failure is over.
+func (a *accepting) success() {
+	if a.failed == 0 || time.Since(a.last) < acceptedFor {
+		return
+	}
+	a.log.Warn("connections are accepted again", "failures", a.failed, "after", a.last.Sub(a.since))
+	a.failed = 0
 }
 
 // connectionKey finds the connection of a request in its context.

@@ -3,8 +3,6 @@ package httpapi
 import (
 	"bufio"
 	"bytes"
-	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -163,20 +161,33 @@ func TestTurningAwayHoldsNobodyUp(t *testing.T) {
 	})
 }
 
-// A server that can take no connection for want of descriptors says so where an operator sees it, once in a while.
+// A server that can take no connection for want of descriptors says so where an operator sees it, once when that begins and once when
+// it is over, however often it fails in between.
 func TestWantOfDescriptorsIsLogged(t *testing.T) {
-	var log bytes.Buffer
-	b := newBounds(&Options{}, &connectionCounts{})
-	for range 100 {
-		b.acceptFailed(fmt.Errorf("accept: %w", syscall.EMFILE), slog.New(slog.NewTextHandler(&log, nil)))
-	}
-	if got := strings.Count(log.String(), "limit of open files"); got < 1 || got > 90 {
-		t.Errorf("logged %d times:\n%s", got, log.String())
-	}
-	log.Reset()
-	b.acceptFailed(net.ErrClosed, slog.New(slog.NewTextHandler(&log, nil)))
-	newBounds(&Options{}, &connectionCounts{}).acceptFailed(errors.New("broken"), slog.New(slog.NewTextHandler(&log, nil)))
-	if strings.Contains(log.String(), "open files") || strings.Count(log.String(), "\n") != 1 {
-		t.Errorf("logged %s", log.String())
-	}
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		r := newRoad(throughLane, func(o *Options) {
+			o.Logger, o.MaxConnections = slog.New(slog.NewTextHandler(&log, nil)), 77
+		})
+		exchangeOn(t, r.inner.dial(), plainPost("a"), 200)
+		for range 100 { // connections end and make room for one more each
+			r.inner.errs <- &net.OpError{Op: "accept", Err: syscall.EMFILE}
+			conn := r.inner.dial()
+			exchangeOn(t, conn, plainPost("a"), 200)
+			_ = conn.Close()
+		}
+		<-time.After(acceptedFor)
+		exchangeOn(t, r.inner.dial(), plainPost("a"), 200)
+		r.inner.errs <- &net.OpError{Op: "accept", Err: syscall.EINTR}
+		r.shutdown(t)
+		begun, over := strings.Count(log.String(), "cannot be accepted"), strings.Count(log.String(), "accepted again")
+		if begun != 2 || over != 1 || strings.Count(log.String(), "\n") != 3 {
+			t.Errorf("logged\n%s", log.String())
+		}
+		for _, want := range []string{"open=1 ", "http.max_connections=77", "ulimit -n", "failures=100", "it is tried again"} {
+			if !strings.Contains(log.String(), want) {
+				t.Errorf("%s is not logged:\n%s", want, log.String())
+			}
+		}
+	})
 }

@@ -35,14 +35,14 @@ type ingesting struct {
 	release chan struct{}
 }
 
-func (s *ingesting) Access(ctx context.Context, id, keyID string) (tenant.Tenant, tenant.APIKey, error) {
+func (s *ingesting) Access(ctx context.Context, id, keyID string) (store.Access, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t, k, err := s.agreeable.Access(ctx, id, keyID)
+	a, err := s.agreeable.Access(ctx, id, keyID)
 	if s.revoked {
-		k.RevokedAt = 1
+		a.Key.RevokedAt = 1
 	}
-	return t, k, err
+	return a, err
 }
 
 func (s *ingesting) Record(ctx context.Context, b store.Batch) ([]usage.Verdict, error) {

@@ -16,7 +16,8 @@ import (
 //  1. What a lane has read, and the time that took, belong to the first request.
 //  2. What the library refuses before there is a handler (a head that is no HTTP, too large, of another version, with an
 //     expectation that nobody meets) it writes itself, as plain text. Everything that is written while no handler answers is such
-//     a refusal, and is written as a problem instead.
+//     a refusal, and is written as a problem instead. A head that did not arrive in time is no request, and nobody answers it;
+//     the library would take a line that breaks off for malformed.
 //  3. A drain must not wait for the rest of a request.
 type handed struct {
 	net.Conn
@@ -25,6 +26,7 @@ type handed struct {
 	read     []byte       // read already, and not by net/http
 	spent    atomic.Int64 // of the time of the first request, in nanoseconds
 
+	expired   atomic.Bool // a read of a head has met its deadline
 	answering atomic.Bool // a handler has begun, and its answer is not complete
 	received  atomic.Bool // and its request has arrived whole
 }
@@ -37,7 +39,11 @@ func newHanded(l *Listener, base *connection, conn net.Conn, read []byte, spent 
 
 func (h *handed) Read(b []byte) (int, error) {
 	if len(h.read) == 0 {
-		return h.Conn.Read(b)
+		n, err := h.Conn.Read(b)
+		if err != nil && !h.answering.Load() && isTimeout(err) {
+			h.expired.Store(true)
+		}
+		return n, err
 	}
 	n := copy(b, h.read)
 	if h.read = h.read[n:]; len(h.read) == 0 {
@@ -53,6 +59,9 @@ func (h *handed) Write(b []byte) (int, error) {
 	refused := h.listener.api.refusedByLibrary(string(b))
 	if refused == nil {
 		return h.Conn.Write(b)
+	}
+	if h.expired.Load() {
+		return len(b), nil
 	}
 	if _, err := h.Conn.Write(h.listener.api.refusal(refused)); err != nil {
 		return 0, err
@@ -99,6 +108,18 @@ func (x *exchange) handed() *handed {
 	return h
 }
 
+// hangUp makes a refusal the last answer of its connection: it goes out at once, and nobody waits for a body that is of no use. What
+// is on its way is read for a moment, so that the caller can read the refusal.
+func (x *exchange) hangUp() {
+	if x.r.ContentLength == 0 || x.r.ProtoMajor > 1 {
+		return
+	}
+	x.w.Header()["Connection"] = closing
+	if h := x.handed(); h != nil {
+		_ = h.Conn.SetReadDeadline(time.Now().Add(turnFor))
+	}
+}
+
 // handle is the handler of HTTPServer.
 func (s *Server) handle(w http.ResponseWriter, r *http.Request) {
 	if h, ok := r.Context().Value(handedKey{}).(*handed); ok {
@@ -112,6 +133,7 @@ func (s *Server) handle(w http.ResponseWriter, r *http.Request) {
 func connState(conn net.Conn, state http.ConnState) {
 	if h, ok := conn.(*handed); ok && state == http.StateIdle {
 		h.spent.Store(0)
+		h.expired.Store(false)
 		h.answering.Store(false)
 		h.received.Store(false)
 	}

@@ -47,12 +47,40 @@ type lane struct {
 	began    time.Time // when the time of this request began to run; zero: with the bytes that are there
 	readBy   time.Time // the deadlines that are set
 	writeBy  time.Time
-	late     bool // the request did not arrive in time
+	late     bool // the head did not arrive in time
 	passed   bool // the connection is no longer the lane's
 }
 
-// plainBody is the part of the buffer that the request's head announces.
-type plainBody struct{ bytes.Reader }
+// plainBody is the part of the buffer that the request's head announces. It is read while it arrives, so that a handler which refuses
+// the head need not wait for it.
+type plainBody struct {
+	lane    *lane
+	at, end int // in the lane's buffer
+}
+
+func (b *plainBody) Read(into []byte) (int, error) {
+	if b.at == b.end {
+		return 0, io.EOF
+	}
+	if b.at == b.lane.have {
+		if err := b.lane.more(b.lane.listener.api.options.ReadTimeout); err != nil {
+			return 0, err
+		}
+	}
+	n := copy(into, b.lane.buf[b.at:min(b.lane.have, b.end)])
+	b.at += n
+	return n, nil
+}
+
+// skip waits for the rest, as net/http does for the connection to go on.
+func (b *plainBody) skip() error {
+	for b.lane.have < b.end {
+		if err := b.lane.more(b.lane.listener.api.options.ReadTimeout); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 func (*plainBody) Close() error { return nil }
 
@@ -75,8 +103,21 @@ func (l *lane) run() {
 		}
 		l.answer.begin()
 		l.listener.api.ServeHTTP(&l.answer, r)
+		refused := l.answer.closes()
+		var lost error
+		if !refused {
+			lost = l.body.skip()
+		}
+		last := refused || isTimeout(lost) || l.listener.closing.Load() != nil
 		now := time.Now()
-		if _, err := l.conn.Write(l.answer.bytes(now, l.listener.closing.Load() != nil)); err != nil {
+		if _, err := l.conn.Write(l.answer.bytes(now, last)); err != nil {
+			return
+		}
+		if refused && l.have < size {
+			_ = l.conn.SetDeadline(now.Add(turnFor))
+			linger(l.conn)
+		}
+		if last || lost != nil {
 			return
 		}
 		l.have, l.least, l.began = copy(l.buf, l.buf[size:l.have]), shortestMethod, time.Time{}
@@ -149,29 +190,25 @@ func (l *lane) readUntil(t time.Time) {
 	_ = l.conn.SetReadDeadline(t)
 }
 
-// plain returns the request that the buffer starts with, and its length. It is nil if the request is not plain, or does not come.
+// plain returns the request that the buffer starts with, and its length; its body may still be on its way. It is nil if the request
+// is not plain, or does not come.
 func (l *lane) plain() (r *http.Request, size int) {
-	for headSeen := false; ; {
+	for {
 		b := l.buf[:l.have]
 		if n := min(len(b), len(plainStart)); !bytes.Equal(b[:n], plainStart[:n]) {
 			return nil, 0
 		}
-		within := l.listener.api.options.ReadHeaderTimeout
 		if head := headEnd(b); head > 0 {
 			if r = l.request(b[:head]); r == nil || r.ContentLength > int64(laneBuffer-head) {
 				return nil, 0
 			}
-			if !headSeen {
-				headSeen = true
-				l.answerFrom(time.Now())
-			}
-			if size = head + int(r.ContentLength); size <= len(b) {
-				l.body.Reset(b[head:size])
-				return r, size
-			}
-			within = l.listener.api.options.ReadTimeout
+			l.answerFrom(time.Now())
+			size = head + int(r.ContentLength)
+			l.body = plainBody{lane: l, at: head, end: size}
+			return r, size
 		}
-		if !l.more(within) {
+		if err := l.more(l.listener.api.options.ReadHeaderTimeout); err != nil {
+			l.late = isTimeout(err)
 			return nil, 0
 		}
 	}
@@ -194,9 +231,9 @@ func headEnd(b []byte) int {
 
 // more reads on, until a time after the request began. Closing wakes it, as it wakes those that wait for a request, but a
 // request that has begun may still come for a little while.
-func (l *lane) more(within time.Duration) bool {
+func (l *lane) more(within time.Duration) error {
 	if l.have == laneBuffer {
-		return false
+		return bufio.ErrBufferFull
 	}
 	if l.have == len(l.buf) {
 		l.buf = append(make([]byte, 0, laneBuffer), l.buf...)[:laneBuffer]
@@ -215,15 +252,8 @@ func (l *lane) more(within time.Duration) bool {
 		}
 		n, err := l.conn.Read(l.buf[l.have:])
 		l.have += n
-		if n > 0 {
-			return err == nil
-		}
-		if !isTimeout(err) {
-			return false
-		}
-		if !time.Now().Before(until) {
-			l.late = true
-			return false
+		if n > 0 || !isTimeout(err) || !time.Now().Before(until) {
+			return err
 		}
 		l.readBy = time.Time{} // closing has replaced it
 	}
@@ -243,8 +273,8 @@ func (l *lane) passOn() {
 	l.passed = l.listener.pass(l.base, l.conn, l.buf[:l.have], spent)
 }
 
-// answerable reports whether there is something to answer: a whole head, or one that is malformed. A first line that is right so
-// far is neither, although net/http would take it for malformed: ten thousand that break off at once are not worth that much work.
+// answerable reports whether there is something to answer: a head that is malformed. A first line that is right so far is not,
+// although net/http would take it for malformed: ten thousand that break off at once are not worth that much work.
 func (l *lane) answerable() bool {
 	if l.have < len(plainStart) {
 		return false

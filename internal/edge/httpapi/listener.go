@@ -77,9 +77,11 @@ func (s *Server) Listen(inner net.Listener) *Listener {
 
 // acceptAll serves every connection that finds a place. Errors are net/http's to judge, which waits after those that pass.
 func (l *Listener) acceptAll() {
+	state := accepting{bounds: l.bounds, log: l.api.log}
 	for {
 		conn, err := l.inner.Accept()
 		if err == nil {
+			state.success()
 			c, refused := l.bounds.enter(conn)
 			if refused != nil {
 				l.turnAway(conn, refused)
@@ -88,7 +90,7 @@ func (l *Listener) acceptAll() {
 			l.running.Go(func() { l.serve(c) })
 			continue
 		}
-		l.bounds.acceptFailed(err, l.api.log)
+		state.failure(err)
 		select {
 		case l.failed <- err:
 		case <-l.closed:

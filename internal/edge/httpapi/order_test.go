@@ -240,7 +240,7 @@ func (a *attempt) body() string {
 
 func (a *attempt) moveFloor(to time.Time) {
 	floor := calendar.FromTime(to)
-	c := ledger.Change{Event: audit.Of("horizon", "moved", floor.String()), State: ledger.FloorKind.State(&ledger.Floor{At: floor}).Encode()}
+	c := ledger.Change{Event: audit.Of("horizon", "moved", floor.String()), State: ledger.FloorKind.State(&ledger.Floor{At: floor})}
 	c.Source, c.Actor, c.Payload = audit.SourceSystem, "system", "{}"
 	if err := a.store.Update(a.t.Context(), "acme", func(tx store.Tx) error { _, err := tx.Append(c); return err }); err != nil {
 		a.t.Fatal(err)

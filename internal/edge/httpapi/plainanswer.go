@@ -40,6 +40,9 @@ func (a *plainAnswer) begin() {
 	a.status, a.body = 0, a.body[:0]
 }
 
+// closes reports whether the handler wants the connection to end.
+func (a *plainAnswer) closes() bool { return len(a.header["Connection"]) > 0 }
+
 // bytes is the answer as it is sent, until the next begins. Headers stand in net/http's order: a lane is not to be told from it.
 func (a *plainAnswer) bytes(now time.Time, last bool) []byte {
 	a.WriteHeader(http.StatusOK)
@@ -58,7 +61,7 @@ func (a *plainAnswer) bytes(now time.Time, last bool) []byte {
 	b = append(b, a.date...)
 	b = append(b, "\r\nContent-Length: "...)
 	b = strconv.AppendInt(b, int64(len(a.body)), 10)
-	if last {
+	if last && !a.closes() {
 		b = append(b, "\r\nConnection: close"...)
 	}
 	b = append(b, "\r\n\r\n"...)

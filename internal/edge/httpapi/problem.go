@@ -14,11 +14,11 @@ import (
 	"github.com/tallystick/tallystick/internal/core/properties"
 )
 
-// kind is how HTTP tells a problem.
+// kind is how HTTP shows a problem.
 type kind struct {
 	status int
 	title  string
-	retry  time.Duration // told when the problem itself does not say; zero: none
+	retry  time.Duration // sent when the problem itself does not say; zero: none
 }
 
 // kinds is the one place where codes become statuses. A code that is not here refuses one event: 422.
@@ -72,7 +72,7 @@ func (x *exchange) problemOf(err error) *problem.Error {
 	return problem.Wrap(problem.Internal, err, "an unexpected error; the server's log has it under this request_id")
 }
 
-// retryAdvice says whether the same request may be sent again when its fate is unknown.
+// retryAdvice says whether the same request may be sent again when its outcome is unknown.
 func (x *exchange) retryAdvice() string {
 	switch {
 	case x.r.Method == http.MethodGet || x.r.Method == http.MethodHead:
@@ -185,6 +185,7 @@ func appendText(b []byte, s string) []byte {
 var (
 	one         = []string{"1"}
 	yes         = []string{"true"}
+	closing     = []string{"close"}
 	jsonType    = []string{"application/json"}
 	problemType = []string{"application/problem+json"}
 )

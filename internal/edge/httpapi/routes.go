@@ -149,9 +149,11 @@ func (s *Server) dispatch(x *exchange) error {
 		if x.isPreflight() {
 			return x.preflight(s.table[i].allow)
 		}
+		x.hangUp()
 		x.w.Header()["Allow"] = []string{s.table[i].allow}
 		return problem.New(problem.MethodNotAllowed, "%s is not allowed here; allowed: %s", x.r.Method, s.table[i].allow)
 	}
+	x.hangUp()
 	return problem.New(problem.NotFound, "there is nothing at this path; GET /openapi.yaml lists what there is")
 }
 
@@ -192,6 +194,9 @@ func (x *exchange) serve(rt *route) error {
 	x.route = rt
 	if rt.who != anyone {
 		if err := x.enter(rt); err != nil {
+			if !problem.Is(err, problem.RateLimited) { // who has a key comes back on the same connection
+				x.hangUp()
+			}
 			return err
 		}
 	}

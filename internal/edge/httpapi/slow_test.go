@@ -57,16 +57,18 @@ func TestSlowCallersAreCutOff(t *testing.T) {
 		"silent":                        {"", "", "", nil, DefaultReadHeaderTimeout},
 		"first line":                    {"", "", post, nil, DefaultReadHeaderTimeout},
 		"head":                          {"", post[:30], post[30:], nil, DefaultReadHeaderTimeout},
-		"first line of another route":   {"", get[:1], get[1:4] + long, []string{"400"}, DefaultReadHeaderTimeout},
+		"malformed line, another route": {"", get[:1], get[1:4] + long, []string{"400"}, DefaultReadHeaderTimeout},
 		"head of another route":         {"", get, long, nil, DefaultReadHeaderTimeout},
 		"head that is not plain":        {"", "POST /v1/events HTTP/1.1\r\nExpect: 100-continue\r\n", long, nil, DefaultReadHeaderTimeout},
 		"head that is long":             {"", post[:40] + "X-A: " + strings.Repeat("b", laneBuffer), long, nil, DefaultReadHeaderTimeout},
 		"body":                          {"", authorized, strings.Repeat(" ", 3000), []string{"503"}, DefaultReadTimeout},
 		"long body":                     {"", strings.Replace(authorized, "3000", "300000", 1), strings.Repeat(" ", 3000), []string{"503"}, DefaultReadTimeout},
 		"chunked body":                  {"", strings.Replace(authorized, "Content-Length: 3000", "Transfer-Encoding: chunked", 1) + "fff\r\n", strings.Repeat(" ", 3000), []string{"503"}, DefaultReadTimeout},
-		"body without a key":            {"", keyless, strings.Repeat(" ", 3000), []string{"401"}, DefaultReadTimeout},
 		"head, then body":               {"", authorized[:len(authorized)-12], authorized[len(authorized)-12:] + strings.Repeat(" ", 3000), []string{"503"}, DefaultReadTimeout},
 		"second head":                   {post, post[:30], post[30:], []string{"200"}, DefaultReadHeaderTimeout},
+		"first line of another route":   {"", get[:1], "ET /" + long[:3] + strings.Repeat("b", 1000), nil, DefaultReadHeaderTimeout},
+		"second first line":             {post, get[:10], get[10:] + long, []string{"200"}, DefaultReadHeaderTimeout},
+		"header line of another route":  {"", get + "X-A", strings.Repeat("b", 1000), nil, DefaultReadHeaderTimeout},
 		"second head of another route":  {post, get, long, []string{"200"}, DefaultReadHeaderTimeout},
 		"second body":                   {post, authorized, strings.Repeat(" ", 3000), []string{"200", "503"}, DefaultReadTimeout},
 		"head after another route":      {get + "\r\n", post[:30], post[30:], []string{"200"}, DefaultReadHeaderTimeout},
@@ -97,9 +99,6 @@ func TestSlowCallersAreCutOff(t *testing.T) {
 					if tc.first != "" {
 						want = want[1:]
 					}
-					if name == "first line" && way == throughLibrary {
-						want = []string{"400"} // a line that breaks off is malformed there
-					}
 					if got := statuses(string(answers)); !slices.Equal(got, want) {
 						t.Errorf("answered %q, want %v", answers, want)
 					}
@@ -108,6 +107,58 @@ func TestSlowCallersAreCutOff(t *testing.T) {
 					if took > tc.after+pause || took < tc.after && !malformed {
 						t.Errorf("ended after %s, want %s", took, tc.after)
 					}
+				})
+			})
+		}
+	}
+}
+
+// A request that is refused for its head is answered at once, with the last answer of its connection: nobody waits for its body, and
+// the caller has a moment to read why.
+func TestRefusalsWaitForNoBody(t *testing.T) {
+	keyed := strings.Replace(keyless, "Host: x\r\n", "Host: x\r\nAuthorization: Bearer "+ingestToken+"\r\n", 1)
+	for name, tc := range map[string]struct{ first, send, status string }{
+		"no key":             {"", keyless, "401"},
+		"no key, long":       {"", strings.Replace(keyless, "3000", "200000", 1), "401"},
+		"no key, chunked":    {"", strings.Replace(keyless, "Content-Length: 3000", "Transfer-Encoding: chunked", 1), "401"},
+		"no key, after one":  {plainPost("a"), keyless, "401"},
+		"bad key":            {"", strings.Replace(keyed, "tk_", "tk_x", 1), "401"},
+		"another tenant":     {"", strings.Replace(keyed, "Host: x\r\n", "Host: x\r\nTally-Tenant: other\r\n", 1), "403"},
+		"wrong scope":        {"", strings.Replace(keyed, "/v1/events", "/v1/meters", 1), "403"},
+		"nothing there":      {"", strings.Replace(keyed, "/v1/events", "/v1/nothing", 1), "404"},
+		"another method":     {"", strings.Replace(keyed, "POST", "PUT", 1), "405"},
+		"too large":          {"", strings.Replace(keyed, "3000", "99999999", 1), "413"},
+		"expects to go on":   {"", strings.Replace(keyless, "Host: x\r\n", "Host: x\r\nExpect: 100-continue\r\n", 1), "401"},
+		"some of it arrived": {"", keyless + strings.Repeat(" ", 1000), "401"},
+	} {
+		for _, way := range []int{throughLane, throughLibrary} {
+			t.Run(fmt.Sprint(name, " ", way), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					r := newRoad(way)
+					defer r.shutdown(t)
+					conn := r.inner.dial()
+					if tc.first != "" {
+						exchangeOn(t, conn, tc.first, 200)
+					}
+					began := time.Now()
+					var sending sync.WaitGroup
+					sending.Go(func() {
+						_, _ = io.WriteString(conn, tc.send)
+						trickle(conn, strings.Repeat(" ", 2000))
+					})
+					buf := make([]byte, 4<<10)
+					n, err := conn.Read(buf)
+					if err != nil || !slices.Equal(statuses(string(buf[:n])), []string{tc.status}) {
+						t.Errorf("answered %q, %v, want %s", buf[:n], err, tc.status)
+					}
+					if took := time.Since(began); took != 0 || !strings.Contains(string(buf[:n]), "\r\nConnection: close\r\n") {
+						t.Errorf("answered after %s: %q", took, buf[:n])
+					}
+					_, _ = io.Copy(io.Discard, conn)
+					if took := time.Since(began); took > turnFor+pause {
+						t.Errorf("ended after %s", took)
+					}
+					sending.Wait()
 				})
 			})
 		}

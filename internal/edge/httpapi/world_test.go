@@ -17,7 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tallystick/tallystick/internal/core/tenant"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/service/billing"
 	"github.com/tallystick/tallystick/internal/service/gate"
@@ -97,14 +96,14 @@ func (s *troubled) View(ctx context.Context, id string, fn func(store.View) erro
 	return s.Store.View(ctx, id, fn)
 }
 
-func (s *troubled) Access(ctx context.Context, tenantID, keyID string) (tenant.Tenant, tenant.APIKey, error) {
+func (s *troubled) Access(ctx context.Context, tenantID, keyID string) (store.Access, error) {
 	if _, err := s.trouble(); err != nil {
-		return tenant.Tenant{}, tenant.APIKey{}, err
+		return store.Access{}, err
 	}
 	return s.Store.Access(ctx, tenantID, keyID)
 }
 
-func (s *troubled) Tenants(ctx context.Context, after string, limit int) ([]tenant.Tenant, error) {
+func (s *troubled) Tenants(ctx context.Context, after string, limit int) ([]store.Listed, error) {
 	if _, err := s.trouble(); err != nil {
 		return nil, err
 	}
@@ -233,7 +232,7 @@ type call struct {
 func (c call) with(name, value string) call {
 	h := map[string]string{}
 	maps.Copy(h, c.header)
-	h[name] = value
+	h[http.CanonicalHeaderKey(name)] = value // two spellings of one name would leave it to chance which is sent
 	c.header = h
 	return c
 }

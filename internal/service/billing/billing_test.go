@@ -12,6 +12,7 @@ import (
 
 	"github.com/tallystick/tallystick/internal/core/amount"
 	"github.com/tallystick/tallystick/internal/core/calendar"
+	"github.com/tallystick/tallystick/internal/core/entity"
 	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/meter"
 	"github.com/tallystick/tallystick/internal/core/problem"
@@ -259,25 +260,18 @@ func (v *watchedView) Rows(after uint64, hint store.RowHint, fn func(*ledger.Row
 	return last, end && !cut, err
 }
 
-func (v *watchedView) Meter(slug string) (store.Meter, error) {
+func (v *watchedView) Entity(kind, id string) (entity.Entity, error) {
 	if v.walking {
-		return store.Meter{}, errMidWalk
+		return entity.Entity{}, errMidWalk
 	}
-	return v.View.Meter(slug)
+	return v.View.Entity(kind, id)
 }
 
-func (v *watchedView) Period(m calendar.Month) (usage.Period, error) {
+func (v *watchedView) EntitiesBy(kind string, t entity.Term, p store.Page) ([]entity.Entity, error) {
 	if v.walking {
-		return usage.Period{}, errMidWalk
+		return nil, errMidWalk
 	}
-	return v.View.Period(m)
-}
-
-func (v *watchedView) Adjustment(id string) (usage.Adjustment, error) {
-	if v.walking {
-		return usage.Adjustment{}, errMidWalk
-	}
-	return v.View.Adjustment(id)
+	return v.View.EntitiesBy(kind, t, p)
 }
 
 // fullStore claims that every counter is as full as the given one.

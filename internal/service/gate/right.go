@@ -26,11 +26,16 @@ type Right struct {
 	Named string       // the tenant that the request is about, when Who is OfNamed
 }
 
+// TenantHeader is where the operator's key names the tenant that it speaks for.
+const TenantHeader = "Tally-Tenant"
+
 // check refuses who lacks the right.
 func (r *Right) check(c *Caller) error {
 	switch {
 	case c.Operator && r.Who == OfTenant && c.Tenant == "":
-		return problem.New(problem.Malformed, "the operator's key names the tenant: send the header Tally-Tenant: <id>")
+		p := problem.New(problem.Malformed, "the operator's key names the tenant: send the header Tally-Tenant: <id>")
+		p.Fields = []problem.Field{{Path: TenantHeader, Message: "required with the operator's key"}}
+		return p
 	case c.Operator:
 		return nil
 	case r.Who == OfTenant || r.Who == OfAll:

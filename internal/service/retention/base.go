@@ -16,35 +16,32 @@ import (
 // baseBytes is about how long one row of a base gets: small beside a commit.
 const baseBytes = 32 << 10
 
-// tellBase records the counters of a month in the ledger, some in each row. Each row is absolute where it stands, so rows of a run that
-// broke off do no harm, and neither does an adjustment that a person makes in between.
+// recordBase records the counters of a month in the ledger, some in each row. Each row is absolute where it stands, so rows of a run that
+// broke off do no harm, and neither does an adjustment that a person makes in between. A month that another node has archived in the
+// meantime has its base.
 //
-// The sums of the counters must be those of the archived rows: what is told here is what the bill rests on when the rows have left.
-func (r *run) tellBase(id string, m calendar.Month, rows []meterJSON) error {
+// The sums of the counters must be those of the archived rows: what is recorded here is what the bill rests on when the rows have left.
+func (r *run) recordBase(id string, m calendar.Month, rows []meterJSON) error {
 	sums := map[uint32]amount.Amount{}
-	from := store.CounterPlace{Month: m}
-	for from.Month == m {
-		begin, told := from, &ledger.Base{}
-		err := r.store.Update(r.ctx, id, func(tx store.Tx) error {
+	for from := (store.CounterPlace{Month: m}); from.Month == m; {
+		var base *ledger.Base // nil: the month is archived
+		var next store.CounterPlace
+		err := r.store.Update(r.ctx, id, func(tx store.Tx) (err error) {
+			base = nil // the transaction may be the second, after one that came to nothing
 			if _, there := tx.Horizon().Archive(m); there {
-				from = store.CounterPlace{}
 				return nil
 			}
-			base, next, err := baseFrom(tx, begin)
-			if err != nil {
+			if base, next, err = baseFrom(tx, from); err != nil || len(base.Counters) == 0 {
 				return err
-			}
-			told = base
-			if from = next; len(base.Counters) == 0 {
-				return nil
 			}
 			return appendChange(tx, "period", "base_recorded", m.String(), "", ledger.BaseKind.State(base))
 		})
-		if err != nil {
+		if err != nil || base == nil {
 			return err
 		}
-		for i := range told.Counters {
-			c := &told.Counters[i]
+		from = next
+		for i := range base.Counters {
+			c := &base.Counters[i]
 			sum, ok := sums[c.Meter].Add(c.All().Sum)
 			if sums[c.Meter] = sum; !ok {
 				return errors.New("the sum of a meter overflows")
@@ -74,7 +71,7 @@ func (r *run) agree(id string, sums map[uint32]amount.Amount, rows []meterJSON) 
 	})
 }
 
-// baseFrom takes some counters of a month and tells where the rest begins; in no month when there is none.
+// baseFrom takes some counters of a month and returns where the rest begins; in no month when there is none.
 func baseFrom(v store.View, from store.CounterPlace) (*ledger.Base, store.CounterPlace, error) {
 	slugs, err := store.Slugs(v)
 	if err != nil {

@@ -266,3 +266,63 @@ func TestEveryTenantIsArchived(t *testing.T) {
 		t.Errorf("nothing of a tenant on the third page has left: %+v", r)
 	}
 }
+
+// repeated is a store whose first transaction that records a base comes to nothing and runs again, after something else happened.
+type repeated struct {
+	store.Store
+	meanwhile func()
+}
+
+// watched remembers whether a base was recorded.
+type watched struct {
+	store.Tx
+	base bool
+}
+
+func (w *watched) Append(c ledger.Change) (uint64, error) {
+	w.base = w.base || c.Type == "period.base_recorded"
+	return w.Tx.Append(c)
+}
+
+func (s *repeated) Update(ctx context.Context, id string, fn func(tx store.Tx) error) error {
+	w := &watched{}
+	err := s.Store.Update(ctx, id, func(tx store.Tx) error {
+		w.Tx = tx
+		if err := fn(w); err != nil || !w.base || s.meanwhile == nil {
+			return err
+		}
+		return errBroken
+	})
+	if !w.base || s.meanwhile == nil {
+		return err
+	}
+	meanwhile := s.meanwhile
+	s.meanwhile = nil
+	meanwhile()
+	return s.Store.Update(ctx, id, fn)
+}
+
+// Given a month whose counters need several rows, when another node archives it while the first of these is recorded, and that
+// transaction runs again, then the run knows nothing of its first attempt and ends well.
+func TestABaseThatIsRecordedAgain(t *testing.T) {
+	l := newLife(t, openNaive)
+	for i := range 200 {
+		now := calendar.FromTime(l.clock.Now())
+		l.deliver(storetest.Fact(fmt.Sprint("many-", i), "bytes", fmt.Sprint("customer-", i), now, "1"))
+	}
+	closing := l.month()
+	l.clock.Set(closing.End().Time().Add(26 * time.Hour))
+	l.both(func(tx store.Tx) error { return storetest.ClosePeriod(tx, closing) })
+	l.clock.Advance(2 * retention.MinHorizon)
+	var other retention.Report
+	under, again := l.s, &repeated{Store: l.s}
+	again.meanwhile = func() {
+		l.s = under
+		other = l.retain()
+	}
+	l.s = again
+	mine := l.retain()
+	if again.meanwhile != nil || other.Pruned != 200 || mine.Pruned != 0 {
+		t.Errorf("the other run removed %d rows, this one %d", other.Pruned, mine.Pruned)
+	}
+}

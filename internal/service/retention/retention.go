@@ -9,7 +9,7 @@
 //	archive     A month below the floor is written to the shelf under names that contain the hash of the content, so that no
 //	            archive is ever replaced by another one.
 //	read back   Every byte is read again from the shelf and every row compared with the ledger's.
-//	base        The month's counters are told to the ledger: folding it again starts there.
+//	base        The month's counters are recorded in the ledger: folding it again starts there.
 //	told        The row that says "archived" names the manifest and its hash.
 //	prune       The store takes the rows away, and with them, sooner or later, their keys.
 //
@@ -149,7 +149,7 @@ func (r *run) tenant(id string) error {
 	return nil
 }
 
-// archive carries one month to the shelf, proves that it is there, and tells the ledger.
+// archive carries one month to the shelf, proves that it is there, and records that in the ledger.
 func (r *run) archive(id string, m *monthFiles) error {
 	manifest, err := r.put(m)
 	if err != nil {
@@ -158,7 +158,7 @@ func (r *run) archive(id string, m *monthFiles) error {
 	if err := r.readBack(id, manifest); err != nil {
 		return fmt.Errorf("read back: %w", err)
 	}
-	if err := r.tellBase(id, m.month, manifest.Meters); err != nil {
+	if err := r.recordBase(id, m.month, manifest.Meters); err != nil {
 		return fmt.Errorf("record the counters: %w", err)
 	}
 	return r.store.Update(r.ctx, id, func(tx store.Tx) error {

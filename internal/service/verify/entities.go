@@ -35,6 +35,7 @@ type entities struct {
 type state struct {
 	sum     [sha256.Size]byte
 	seq     uint64
+	at      calendar.Micros
 	expires calendar.Micros
 	terms   []entity.Term
 }
@@ -71,7 +72,7 @@ func (b *book) noteChange(r *ledger.Row) error {
 			of = map[string]state{}
 			b.entities.latest[e.Kind] = of
 		}
-		of[e.ID] = state{sumOf(&e), e.Seq, entry.Expires, entry.Terms}
+		of[e.ID] = state{sumOf(&e), e.Seq, e.At, entry.Expires, entry.Terms}
 	}
 	if err := b.noteBygone(&e); err != nil {
 		return err
@@ -136,7 +137,7 @@ func (b *book) compareKind(kind string) error {
 		switch {
 		case !there:
 			b.differs(nameOf(kind, e.ID), "none", "one")
-		case w.sum != sumOf(e) || w.seq != e.Seq:
+		case w.sum != sumOf(e) || w.seq != e.Seq || w.at != e.At:
 			b.differs(nameOf(kind, e.ID), "what its last change says", "something else")
 		}
 	})

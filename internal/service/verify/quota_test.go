@@ -9,6 +9,7 @@ import (
 
 	"github.com/tallystick/tallystick/internal/core/amount"
 	"github.com/tallystick/tallystick/internal/core/calendar"
+	"github.com/tallystick/tallystick/internal/core/entity"
 	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/meter"
 	"github.com/tallystick/tallystick/internal/core/quota"
@@ -22,9 +23,8 @@ import (
 // bentPlans shows plans and tallies other than they are.
 type bentPlans struct {
 	store.Store
-	plan     func(*quota.Plan) bool
-	assigned func(*quota.Assignment) bool
-	own      string
+	entities func([]entity.Entity) []entity.Entity
+	byTerm   func([]entity.Entity) []entity.Entity
 	tally    func(*usage.Tally)
 	counter  func(*usage.Counter)
 }
@@ -38,22 +38,20 @@ type bentPlansView struct {
 	s *bentPlans
 }
 
-func (v *bentPlansView) Plans(after string, limit int) ([]quota.Plan, error) {
-	list, err := v.View.Plans(after, limit)
-	return bent(list, v.s.plan), err
-}
-
-func (v *bentPlansView) Assignments(after string, limit int) ([]quota.Assignment, error) {
-	list, err := v.View.Assignments(after, limit)
-	return bent(list, v.s.assigned), err
-}
-
-func (v *bentPlansView) Assignment(customer string) (quota.Assignment, error) {
-	a, err := v.View.Assignment(customer)
-	if customer == "" && v.s.own != "" {
-		a.Plan = v.s.own
+func (v *bentPlansView) Entities(kind string, p store.Page) ([]entity.Entity, error) {
+	list, err := v.View.Entities(kind, p)
+	if v.s.entities != nil {
+		list = v.s.entities(list)
 	}
-	return a, err
+	return list, err
+}
+
+func (v *bentPlansView) EntitiesBy(kind string, t entity.Term, p store.Page) ([]entity.Entity, error) {
+	list, err := v.View.EntitiesBy(kind, t, p)
+	if v.s.byTerm != nil {
+		list = v.s.byTerm(list)
+	}
+	return list, err
 }
 
 func (v *bentPlansView) Tally(number uint32, m calendar.Month) (usage.Tally, error) {
@@ -75,17 +73,28 @@ func (v *bentPlansView) Counter(id usage.CounterID) (usage.Counter, error) {
 // wrongPlans show plans, tallies or marks in one wrong way each.
 var wrongPlans = map[string]bentPlans{
 	"right":                    {},
-	"a plan is gone":           {plan: leaveOut[quota.Plan]},
-	"a plan allows more":       {plan: allowMore},
-	"a customer lost its plan": {assigned: leaveOut[quota.Assignment]},
-	"a customer has another":   {assigned: func(a *quota.Assignment) bool { a.Plan = "basic"; return true }},
-	"the tenant has another":   {own: "basic"},
+	"a plan is gone":           {entities: bend(&quota.PlanKind, leaveOut[quota.Plan])},
+	"a plan allows more":       {entities: bend(&quota.PlanKind, allowMore)},
+	"a customer lost its plan": {entities: bend(&quota.AssignmentKind, leaveOut[quota.Assignment])},
+	"a customer has another":   {entities: bend(&quota.AssignmentKind, otherPlan(false))},
+	"the tenant has another":   {entities: bend(&quota.AssignmentKind, otherPlan(true))},
+	"a list misses a customer": {byTerm: bend(&quota.AssignmentKind, leaveOut[quota.Assignment])},
 	"a tally is off":           {tally: func(t *usage.Tally) { t.Used = amount.Zero }},
 	"a mark is too low":        {tally: func(t *usage.Tally) { t.Alerted = 50 }},
 	"a mark is too high":       {tally: func(t *usage.Tally) { t.Alerted = 120 }},
 	"no mark":                  {tally: func(t *usage.Tally) { t.Alerted = 0 }},
 	"a customer has no mark":   {counter: func(c *usage.Counter) { c.Alerted = 0 }},
 	"a customer's is too high": {counter: func(c *usage.Counter) { c.Alerted = 100 }},
+}
+
+// otherPlan changes the plan of the tenant, or of customers.
+func otherPlan(tenants bool) func(*quota.Assignment) bool {
+	return func(a *quota.Assignment) bool {
+		if tenants == (a.Customer == "") {
+			a.Plan = "basic"
+		}
+		return true
+	}
 }
 
 func allowMore(p *quota.Plan) bool {

@@ -12,7 +12,9 @@ import (
 
 	"github.com/tallystick/tallystick/internal/core/amount"
 	"github.com/tallystick/tallystick/internal/core/calendar"
+	"github.com/tallystick/tallystick/internal/core/entity"
 	"github.com/tallystick/tallystick/internal/core/ledger"
+	"github.com/tallystick/tallystick/internal/core/meter"
 	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/core/tenant"
 	"github.com/tallystick/tallystick/internal/core/usage"
@@ -25,17 +27,17 @@ import (
 // wrong is a store that is right but for what its hooks change on the way to the reader.
 type wrong struct {
 	store.Store
-	head       func(*ledger.Head)
-	section    func(*ledger.Section) *ledger.Section // nil: left out
-	counter    func(store.CounterPlace, *usage.Counter) bool
-	alone      func(*usage.Counter)
-	extra      *store.CounterPlace
-	event      func(*ledger.Row, *[]ledger.Row) error
-	meter      func(*store.Meter) bool
-	key        func(*tenant.APIKey) bool
-	tenant     func(*tenant.Tenant)
-	adjustment func(*usage.Adjustment) error
-	period     func(*usage.Period) bool
+	head     func(*ledger.Head)
+	section  func(*ledger.Section) *ledger.Section // nil: left out
+	counter  func(store.CounterPlace, *usage.Counter) bool
+	alone    func(*usage.Counter)
+	extra    *store.CounterPlace
+	event    func(*ledger.Row, *[]ledger.Row) error
+	entities func([]entity.Entity) []entity.Entity
+	byTerm   func([]entity.Entity) []entity.Entity
+	entity   func(*entity.Entity) error
+	unused   bool
+	months   func(from calendar.Month, list []calendar.Month) []calendar.Month
 }
 
 func (w *wrong) View(ctx context.Context, id string, fn func(store.View) error) error {
@@ -102,48 +104,61 @@ func (v *wrongView) Event(k usage.Key) (ledger.Row, []ledger.Row, error) {
 	return r, by, err
 }
 
-func (v *wrongView) Meters(after string, limit int) ([]store.Meter, error) {
-	list, err := v.View.Meters(after, limit)
-	return bent(list, v.w.meter), err
-}
-
-func (v *wrongView) APIKeys(after string, limit int) ([]tenant.APIKey, error) {
-	list, err := v.View.APIKeys(after, limit)
-	return bent(list, v.w.key), err
-}
-
-func (v *wrongView) Periods(from calendar.Month, limit int) ([]usage.Period, error) {
-	list, err := v.View.Periods(from, limit)
-	return bent(list, v.w.period), err
-}
-
-func bent[T any](list []T, bend func(*T) bool) []T {
-	if bend == nil {
-		return list
+func (v *wrongView) Entities(kind string, p store.Page) ([]entity.Entity, error) {
+	list, err := v.View.Entities(kind, p)
+	if v.w.entities != nil {
+		list = v.w.entities(list)
 	}
-	var out []T
-	for i := range list {
-		if bend(&list[i]) {
-			out = append(out, list[i])
+	return list, err
+}
+
+func (v *wrongView) EntitiesBy(kind string, t entity.Term, p store.Page) ([]entity.Entity, error) {
+	list, err := v.View.EntitiesBy(kind, t, p)
+	if v.w.byTerm != nil {
+		list = v.w.byTerm(list)
+	}
+	return list, err
+}
+
+func (v *wrongView) Entity(kind, id string) (entity.Entity, error) {
+	e, err := v.View.Entity(kind, id)
+	if err == nil && v.w.entity != nil {
+		err = v.w.entity(&e)
+	}
+	return e, err
+}
+
+func (v *wrongView) MeterUsed(number uint32) (bool, error) {
+	used, err := v.View.MeterUsed(number)
+	return used && !v.w.unused, err
+}
+
+func (v *wrongView) Months(from calendar.Month, limit int) ([]calendar.Month, error) {
+	list, err := v.View.Months(from, limit)
+	if v.w.months != nil {
+		list = v.w.months(from, list)
+	}
+	return list, err
+}
+
+// bend bends the entities of one kind where they are listed; those for which it returns false are left out.
+func bend[T any](k *entity.Kind[T], change func(*T) bool) func([]entity.Entity) []entity.Entity {
+	return func(list []entity.Entity) (out []entity.Entity) {
+		for _, e := range list {
+			v, err := k.ReadIf(&e)
+			if err != nil {
+				panic(err)
+			}
+			if v != nil {
+				if !change(v) {
+					continue
+				}
+				e.State = k.State(v)
+			}
+			out = append(out, e)
 		}
+		return out
 	}
-	return out
-}
-
-func (v *wrongView) Tenant() (tenant.Tenant, error) {
-	t, err := v.View.Tenant()
-	if v.w.tenant != nil {
-		v.w.tenant(&t)
-	}
-	return t, err
-}
-
-func (v *wrongView) Adjustment(id string) (usage.Adjustment, error) {
-	a, err := v.View.Adjustment(id)
-	if err == nil && v.w.adjustment != nil {
-		err = v.w.adjustment(&a)
-	}
-	return a, err
 }
 
 // onRow bends the event of one row.
@@ -227,14 +242,38 @@ var wrongStores = map[string]wrong{
 	"a key is not found":    {event: func(*ledger.Row, *[]ledger.Row) error { return missing() }},
 	"a key finds another":   {event: func(r *ledger.Row, _ *[]ledger.Row) error { r.Seq++; return nil }},
 	"corrections are gone":  {event: func(_ *ledger.Row, by *[]ledger.Row) error { *by = nil; return nil }},
-	"a meter is gone":       {meter: leaveOut[store.Meter]},
-	"a meter says unused":   {meter: func(m *store.Meter) bool { m.Used = false; return true }},
-	"an API key is gone":    {key: leaveOut[tenant.APIKey]},
-	"the tenant is another": {tenant: func(x *tenant.Tenant) { x.Salt[0] ^= 1 }},
-	"a period is gone":      {period: leaveOut[usage.Period]},
-	"a period is open":      {period: func(p *usage.Period) bool { p.Closed = false; return true }},
-	"an adjustment is gone": {adjustment: func(*usage.Adjustment) error { return missing() }},
-	"a revert is forgotten": {adjustment: func(a *usage.Adjustment) error { a.Reverted = ""; return nil }},
+	"a meter is gone":       {entities: bend(&meter.Kind, leaveOut[meter.Meter])},
+	"a meter says unused":   {unused: true},
+	"an API key is gone":    {entities: bend(&tenant.KeyKind, leaveOut[tenant.APIKey])},
+	"the tenant is another": {entities: bend(&tenant.Kind, func(x *tenant.Tenant) bool { x.Salt[0] ^= 1; return true })},
+	"a period is gone":      {entities: bend(&usage.PeriodKind, leaveOut[usage.Period])},
+	"a period has no actor": {entities: bend(&usage.PeriodKind, func(p *usage.Period) bool { p.Actor = ""; return true })},
+	"an entity is of another row": {entities: func(list []entity.Entity) []entity.Entity {
+		for i := range list {
+			list[i].Seq++
+		}
+		return list[:min(1, len(list))]
+	}},
+	"an entity too many": {entities: func(list []entity.Entity) []entity.Entity {
+		if len(list) > 0 && list[0].Kind == meter.Kind.Name {
+			list = append(list, entity.Entity{State: entity.State{Kind: meter.Kind.Name, ID: "zzz"}})
+		}
+		return list
+	}},
+	"a list by a term is short": {byTerm: func([]entity.Entity) []entity.Entity { return nil }},
+	"a month is gone":           {months: func(calendar.Month, []calendar.Month) []calendar.Month { return nil }},
+	"a month too many": {months: func(from calendar.Month, list []calendar.Month) []calendar.Month {
+		if from == 0 {
+			return append([]calendar.Month{7}, list...)
+		}
+		return list
+	}},
+	"an adjustment is gone": {entity: func(e *entity.Entity) error {
+		if e.Kind == usage.AdjustmentKind.Name {
+			return missing()
+		}
+		return nil
+	}},
 }
 
 // Each way of being wrong is reported, by exactly these differences: no more, no fewer, with both values.

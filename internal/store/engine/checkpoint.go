@@ -7,7 +7,6 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/store/engine/journal"
 	"github.com/tallystick/tallystick/internal/store/engine/keyindex"
@@ -17,9 +16,6 @@ import (
 // A checkpoint carries the state to where the journal is, so that a start replays little. The decider begins one between two
 // groups, when nothing is on its way to the disk: position, chains and counters then belong together. Writing it is the
 // checkpointer's business, beside the committer.
-
-// maxNotes starts a checkpoint.
-const maxNotes = 100_000
 
 // minFree is what must be free on the disk before a checkpoint is tried: it rewrites only derived files, and must not take the
 // last of the space that the journal needs. Pebble ends the process when it cannot write its manifest.
@@ -144,7 +140,7 @@ func (e *Engine) checkpointDue(size int64) bool {
 	if e.saving.Load() {
 		return false
 	}
-	due := size-e.savedAt >= e.options.CheckpointBytes || e.cells.dirty >= e.cells.most || e.notes[0].size() >= maxNotes
+	due := size-e.savedAt >= e.options.CheckpointBytes || e.cells.dirty >= e.cells.most || e.notes[0].full()
 	if due = due || e.asked.any(); due && !e.hasRoom() {
 		answerAll(e.asked.take(), errNoRoom())
 		return false
@@ -211,11 +207,10 @@ func (e *Engine) save(c *checkpoint) error {
 			e.saveCells(batch, some)
 		}
 	}
-	reaped, err := e.state.Reap(batch, calendar.FromTime(e.now()), reapAtOnce)
+	reaped, err := e.saveNotes(batch)
 	if err != nil {
-		return fmt.Errorf("take out expired requests: %w", err)
+		return err
 	}
-	e.notes[1].save(batch)
 	saveTallies(batch, c.tallies)
 	dropped := make([]int, len(c.books))
 	for i, b := range c.books {

@@ -106,7 +106,7 @@ func TestFetchedCountersAreNeverStale(t *testing.T) {
 			checkpointNow(t, e)
 			forgetAll(e)
 			err := e.Update(context.Background(), "acme", func(tx store.Tx) error {
-				m, err := tx.Meter("calls")
+				m, err := store.GetMeter(tx, "calls")
 				if err != nil {
 					return err
 				}
@@ -332,13 +332,13 @@ func TestReadersDoNotHoldTheCommitter(t *testing.T) {
 			return err
 		},
 		"request": func(v store.View) error {
-			if _, err := v.Request("none"); !problem.Is(err, problem.NotFound) {
+			if _, err := store.Request(v, "none"); !problem.Is(err, problem.NotFound) {
 				return fmt.Errorf("a request that nobody made: %w", err)
 			}
 			return nil
 		},
 		"adjustment": func(v store.View) error {
-			_, err := v.Adjustment(usage.ManualID(v.Head().Seq))
+			_, err := store.Adjustment(v, usage.ManualID(v.Head().Seq))
 			return err
 		},
 		"counters": func(v store.View) error {

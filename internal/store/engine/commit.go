@@ -181,10 +181,10 @@ func (e *Engine) refuseSpace(err error, bound int) error {
 // decideFacts judges a batch in order. Engine.mu is held.
 func (e *Engine) decideFacts(g *group, w *work) {
 	b := w.book
-	if w.err = b.config.tenant.CheckKeptHere(); w.err != nil {
+	if w.err = b.resident.CheckKeptHere(); w.err != nil {
 		return
 	}
-	if w.catalog != b.config.catalog || w.thresholds != b.config.thresholds {
+	if w.catalog != b.resident.Catalog || w.thresholds != b.resident.Thresholds {
 		if w.err = e.prepareAgain(g, w); w.err != nil {
 			return
 		}
@@ -197,7 +197,7 @@ func (e *Engine) decideFacts(g *group, w *work) {
 		}
 	}
 	h := &e.judging
-	*h = history{e: e, b: b, at: w.epoch, hash: h.hash, fetched: &w.fetched}
+	*h = history{e: e, b: b, at: w.epoch, hash: h.hash, fetched: &w.fetched, plans: &w.plans}
 	alerts := 0
 	for i := range w.facts {
 		f := &w.facts[i]
@@ -230,7 +230,7 @@ const warmFrom = 8
 // prepareAgain judges the batch's shape by the meters as they are now: they changed while it waited. Engine.mu is held.
 func (e *Engine) prepareAgain(g *group, w *work) error {
 	g.bound -= w.bound
-	if err := e.prepareWith(w, e.scratch(), w.book.config); err != nil {
+	if err := e.prepareWith(w, e.scratch(), w.book.resident); err != nil {
 		return err
 	}
 	if err := e.canDecide(g, w.bound); err != nil {
@@ -291,7 +291,7 @@ func (e *Engine) seal(g *group) {
 			s.release()
 			continue
 		}
-		s.config = s.book.config
+		s.resident = s.book.resident
 		s.place.Rows = len(s.rows)
 		kept = append(kept, s)
 	}
@@ -363,7 +363,7 @@ func (e *Engine) hash(g *group) []*published {
 		last := s.book.published.Load().head
 		last.Chain = e.hasher.Next(last.Chain, s.rows)
 		last.Seq, last.Clock = s.first+uint64(len(s.rows))-1, s.at
-		out[i] = &published{head: last, config: s.config}
+		out[i] = &published{head: last, resident: s.resident}
 	}
 	return out
 }
@@ -455,14 +455,15 @@ func batchBound(facts []prepared) int {
 const maxInherited = 2*usage.MaxName + usage.MaxProperties + 16
 
 // changeOverhead bounds what the encoding of a change adds to its strings.
-const changeOverhead = 1 + 7*5
+const changeOverhead = 1 + 9*5 + 2
 
 // changeBound is the largest encoding of change rows.
 func changeBound(rows []ledger.Row) int {
 	n := 0
 	for i := range rows {
 		c := rows[i].Change
-		n += changeOverhead + len(c.Type) + len(c.Source) + len(c.Actor) + len(c.EntityType) + len(c.EntityID) + len(c.Payload) + len(c.State)
+		n += changeOverhead + len(c.Type) + len(c.Source) + len(c.Actor) + len(c.EntityType) + len(c.EntityID) + len(c.Payload)
+		n += len(c.State.Kind) + len(c.State.ID) + len(c.State.Data)
 	}
 	return n
 }

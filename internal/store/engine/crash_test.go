@@ -24,7 +24,10 @@ import (
 // tiny makes every bound as small as it can be, so that a few facts roll segments, flush keys and write checkpoints, and so
 // that a copy of all files is small. Slices have tests, and crashes, of their own.
 func tiny(fs vfs.FS, now func() time.Time) Options {
-	return Options{Dir: "data", FS: fs, Now: now, SegmentBytes: 32 << 10, IndexEntries: 8, CheckpointBytes: 2 << 10, NoSlices: true, Counters: 2, dirty: 10_000}
+	return Options{
+		Dir: "data", FS: fs, Now: now, Kinds: storetest.Kinds(), SegmentBytes: 32 << 10, IndexEntries: 8,
+		CheckpointBytes: 2 << 10, NoSlices: true, Counters: 2, dirty: 10_000,
+	}
 }
 
 // Given workloads, alone and side by side, with restarts, when the power fails before any operation that changes a file and

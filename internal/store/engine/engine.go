@@ -17,9 +17,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tallystick/tallystick/internal/core/calendar"
+	"github.com/tallystick/tallystick/internal/core/entity"
 	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/problem"
-	"github.com/tallystick/tallystick/internal/core/quota"
 	"github.com/tallystick/tallystick/internal/core/tenant"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/store"
@@ -41,6 +41,8 @@ type Options struct {
 	Fatal func(error)
 	// Damaged is called with damage of a sorted file, which is set aside and made again. Default: nothing is.
 	Damaged func(error)
+	// Kinds are the kinds of entities that this build knows. Default: all of them.
+	Kinds *entity.Kinds
 	// Metrics takes the engine's figures. Default: none.
 	Metrics prometheus.Registerer
 	// SegmentBytes is the length of a journal segment. Default 64 MiB.
@@ -92,7 +94,8 @@ type Engine struct {
 	notes      [2]*notes // being written down; being saved
 	byID       map[string]*book
 	nextNumber uint32
-	byNumber   []*book // filled while replaying
+	byNumber   []*book          // filled while replaying
+	reindexer  *state.Reindexer // the checkpointer's
 	replayer   decoder
 
 	books sync.Map // id → *book, durable ones
@@ -105,11 +108,11 @@ type Engine struct {
 
 	// The committer.
 	maxGroup int
-	judging  history       // the decider's
-	recall   recall        // the decider's
-	due      []quota.Alert // the decider's
-	warmth   uint64        // the decider's; of no meaning, see cells.warm
-	writer   recordWriter  // the writer's
+	judging  history         // the decider's
+	recall   recall          // the decider's
+	due      []ledger.Change // the decider's
+	warmth   uint64          // the decider's; of no meaning, see cells.warm
+	writer   recordWriter    // the writer's
 	hasher   ledger.Hasher
 	flight   atomic.Int64 // bound of the group being written
 	toWrite  chan *group
@@ -246,25 +249,22 @@ func (e *Engine) View(ctx context.Context, id string, fn func(store.View) error)
 		return err
 	}
 	p := b.published.Load()
-	return fn(&view{e: e, b: b, config: p.config, head: p.head, now: max(p.head.Clock, calendar.FromTime(e.now()))})
+	v := &view{e: e, b: b, from: &e.state.Reader, resident: p.resident, head: p.head}
+	v.now = max(p.head.Clock, calendar.FromTime(e.now()))
+	return fn(v)
 }
 
 // Access implements store.Store.
-func (e *Engine) Access(_ context.Context, id, keyID string) (tenant.Tenant, tenant.APIKey, error) {
+func (e *Engine) Access(_ context.Context, id, keyID string) (store.Access, error) {
 	b, err := e.book(id)
 	if err != nil {
-		return tenant.Tenant{}, tenant.APIKey{}, err
+		return store.Access{}, err
 	}
-	c := b.published.Load().config
-	k := c.keys[keyID]
-	if k == nil {
-		return tenant.Tenant{}, tenant.APIKey{}, problem.New(problem.NotFound, "no API key %q", keyID)
-	}
-	return *c.tenant, *k, nil
+	return b.published.Load().resident.Access(keyID)
 }
 
 // Tenants implements store.Store.
-func (e *Engine) Tenants(_ context.Context, after string, limit int) ([]tenant.Tenant, error) {
+func (e *Engine) Tenants(_ context.Context, after string, limit int) ([]store.Listed, error) {
 	if e.closed.Load() {
 		return nil, errClosed()
 	}
@@ -278,9 +278,10 @@ func (e *Engine) Tenants(_ context.Context, after string, limit int) ([]tenant.T
 		}
 		return true
 	})
-	var out []tenant.Tenant
+	var out []store.Listed
 	for _, id := range page(all, after, limit) {
-		out = append(out, *all[id].published.Load().config.tenant)
+		self, _ := all[id].published.Load().resident.Entity(tenant.Kind.Name, tenant.Self)
+		out = append(out, store.Listed{ID: id, Entity: self})
 	}
 	return out, nil
 }

@@ -14,7 +14,10 @@ import (
 // small makes everything that is bounded small, so that a test of a few hundred rows rolls segments, flushes keys, writes
 // checkpoints, and lets go of all counters but two with each.
 func small(fs vfs.FS, now func() time.Time) Options {
-	return Options{Dir: "data", FS: fs, Now: now, SegmentBytes: 512 << 10, IndexEntries: 64, CheckpointBytes: 8 << 10, Counters: 2, dirty: 10_000}
+	return Options{
+		Dir: "data", FS: fs, Now: now, Kinds: storetest.Kinds(), SegmentBytes: 512 << 10, IndexEntries: 64,
+		CheckpointBytes: 8 << 10, Counters: 2, dirty: 10_000,
+	}
 }
 
 func mustOpen(t testing.TB, o Options) *Engine {
@@ -45,7 +48,7 @@ func TestConformance(t *testing.T) {
 func TestLedgersAreCarriedUnchanged(t *testing.T) {
 	for _, c := range storetest.Cases() {
 		clock := storetest.NewClock()
-		oracle := naive.New(naive.Options{Now: clock.Now})
+		oracle := naive.New(naive.Options{Now: clock.Now, Kinds: storetest.Kinds()})
 		s := c.Try(t, storetest.Bench{Store: oracle, Clock: clock})
 		if s == nil {
 			continue
@@ -57,7 +60,7 @@ func TestLedgersAreCarriedUnchanged(t *testing.T) {
 			t.Fatal(err)
 		}
 		e = mustOpen(t, small(fs, clock.Now))
-		storetest.Carry(t, e, naive.New(naive.Options{Now: clock.Now}))
+		storetest.Carry(t, e, naive.New(naive.Options{Now: clock.Now, Kinds: storetest.Kinds()}))
 		if err := e.Close(); err != nil {
 			t.Fatal(err)
 		}

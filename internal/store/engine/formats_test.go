@@ -57,7 +57,7 @@ type pageSection struct {
 type pageRow struct {
 	Seq                                      uint64
 	At                                       int64
-	Change                                   []string
+	Change                                   []string // a state is five of them: kind, id, version, flags, data
 	Given                                    byte
 	Space                                    byte
 	Key, ID, Meter, Type, Customer, Resource string
@@ -214,7 +214,7 @@ func (p *page) readJournal() {
 }
 
 func (p *page) readGroup(payload []byte, slugs map[uint32]map[uint32]string) {
-	p.must(payload[0] == 1, "group version %d", payload[0])
+	p.must(payload[0] == 3, "group version %d", payload[0])
 	for at := 1; at < len(payload); {
 		size := int(binary.LittleEndian.Uint32(payload[at:]))
 		c := &cursor{p: p, b: payload[at+4 : at+4+size]}
@@ -319,14 +319,18 @@ func (c *cursor) row(r *pageRow, s *pageSection, key string, last int64, slugs m
 		for range 7 {
 			r.Change = append(r.Change, c.string())
 		}
-		var state struct {
-			Meter struct {
-				Number uint32
-				Slug   string
-			}
+		if r.Change[6] == "" {
+			return
 		}
-		c.p.must(json.Unmarshal([]byte(r.Change[6]), &state) == nil, "state of row %d: %s", r.Seq, r.Change[6])
-		slugs[state.Meter.Number] = state.Meter.Slug
+		r.Change = append(r.Change, c.string(), string(c.take(1)), string(c.take(1)), c.string())
+		var state struct {
+			Number uint32
+			Slug   string
+		}
+		c.p.must(json.Unmarshal([]byte(r.Change[10]), &state) == nil, "state of row %d: %s", r.Seq, r.Change[10])
+		if r.Change[6] == "meter" {
+			slugs[state.Number] = state.Slug
+		}
 		return
 	}
 	r.Given, r.Space = c.byte(), 'c'
@@ -535,8 +539,15 @@ func (p *page) checkLinks(s *pageSection, touched map[string]uint64) {
 func plain(r *ledger.Row) pageRow {
 	out := pageRow{Seq: r.Seq, At: int64(r.At)}
 	if c := r.Change; c != nil {
-		for _, s := range []string{c.Type, c.Source, c.Actor, c.EntityType, c.EntityID, c.Payload, string(c.State)} {
+		for _, s := range []string{c.Type, c.Source, c.Actor, c.EntityType, c.EntityID, c.Payload, c.State.Kind} {
 			out.Change = append(out.Change, strings.Clone(s))
+		}
+		if c.State.Kind != "" {
+			critical := "\x00"
+			if c.State.Critical {
+				critical = "\x01"
+			}
+			out.Change = append(out.Change, strings.Clone(c.State.ID), string([]byte{c.State.Version}), critical, string(c.State.Data))
 		}
 		return out
 	}
@@ -564,7 +575,12 @@ func appendText(b []byte, texts ...string) []byte {
 func (p *page) canonical(b []byte, r *pageRow) []byte {
 	place := binary.AppendVarint(binary.AppendUvarint(nil, r.Seq), r.At)
 	if r.Change != nil {
-		return appendText(append(append(b, 1, 'c'), place...), r.Change...)
+		b = append(append(b, 1, 'c'), place...)
+		if r.Change[6] == "" {
+			return appendText(b, r.Change...)
+		}
+		b = appendText(b, r.Change[:8]...)
+		return appendText(append(b, r.Change[8][0], r.Change[9][0]), r.Change[10])
 	}
 	b = append(append(b, 1, 'e'), place...)
 	b = appendText(append(b, r.Space, r.Given), r.Key)

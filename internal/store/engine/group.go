@@ -7,6 +7,7 @@ import (
 	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/store/engine/state"
+	"github.com/tallystick/tallystick/internal/store/resident"
 )
 
 // Bounds of a group. Facts keep the time that deciding takes within a few milliseconds; bytes keep the record well inside a segment.
@@ -31,11 +32,11 @@ func newGroup() *group { return &group{done: make(chan struct{})} }
 // sectionBuild is a tenant's section in the making. Its rows keep their addresses until it is released.
 type sectionBuild struct {
 	section
-	book   *book
-	config *config // after the section
-	chunks [][]usage.Row
-	used   int // rows handed out of chunks
-	place  state.Section
+	book     *book
+	resident *resident.Set // after the section
+	chunks   [][]usage.Row
+	used     int // rows handed out of chunks
+	place    state.Section
 }
 
 const chunkRows = 256

@@ -26,7 +26,8 @@ func importBound(rows []ledger.Row) int {
 			n += changeBound(rows[i : i+1])
 			continue
 		}
-		n += maxRowOverhead + len(r.Key.Name) + len(r.ID) + len(r.Type) + len(r.Customer) + len(r.Resource) + len(r.Properties) + len(r.Corrects) + len(r.Reason)
+		n += maxRowOverhead + len(r.Key.Name) + len(r.ID) + len(r.Type) + len(r.Customer) + len(r.Resource)
+		n += len(r.Properties) + len(r.Corrects) + len(r.Reason)
 		for j := range r.Outcomes {
 			n += maxOutcome + len(r.Outcomes[j].Member)
 		}
@@ -44,21 +45,20 @@ func (e *Engine) decideImport(g *group, w *work) {
 	in := w.imported
 	if b.section != nil && len(b.section.rows) > 0 {
 		// A section keeps its own time and bounds, so it never shares a group with another of its tenant.
-		w.err = problem.New(problem.Conflict, "tenant %s is being written to: import into a store that nothing else uses", w.tenantID)
+		w.err = problem.New(problem.Conflict,
+			"tenant %s is being written to: import into a store that nothing else uses", w.tenantID)
 		return
 	}
 	if in.First != b.seq+1 || len(in.Rows) == 0 {
-		w.err = problem.New(problem.Conflict, "the ledger of %s ends with row %d: a section from %d on does not follow", w.tenantID, b.seq, in.First)
+		w.err = problem.New(problem.Conflict,
+			"the ledger of %s ends with row %d: a section from %d on does not follow", w.tenantID, b.seq, in.First)
 		return
 	}
-	if w.err = b.config.tenant.CheckKeptHere(); w.err != nil {
+	if w.err = b.resident.CheckKeptHere(); w.err != nil {
 		return
 	}
-	if b.seq == 0 {
-		if s, err := firstState(in); err != nil || s.Tenant == nil || s.Tenant.ID != w.tenantID {
-			w.err = problem.New(problem.Conflict, "the first row of a ledger creates its tenant")
-			return
-		}
+	if w.err = e.checkImport(b, w.tenantID, in); w.err != nil {
+		return
 	}
 	g.bound += w.bound
 	if e.byID[w.tenantID] == nil {
@@ -77,11 +77,24 @@ func (e *Engine) decideImport(g *group, w *work) {
 	e.touched(g, s)
 }
 
-func firstState(s *ledger.Section) (ledger.State, error) {
-	if s.Rows[0].Change == nil {
-		return ledger.State{}, nil
+// checkImport refuses a section with changes that cannot take effect here, before any of its rows does. Engine.mu is
+// held.
+func (e *Engine) checkImport(b *book, id string, in *ledger.Section) error {
+	set := b.resident
+	for i := range in.Rows {
+		if r := &in.Rows[i]; r.Change != nil && !r.Change.State.IsZero() {
+			ent := r.Entity()
+			next, err := e.checkChange(b, set, &ent)
+			if err != nil {
+				return err
+			}
+			set = next.resident
+		}
+		if !set.Exists() || set.TenantID() != id {
+			return problem.New(problem.Conflict, "the first row of a ledger creates its tenant")
+		}
 	}
-	return ledger.DecodeState(&s.Rows[0])
+	return nil
 }
 
 func (e *Engine) importRow(s *sectionBuild, h *history, r *ledger.Row) error {
@@ -96,7 +109,10 @@ func (e *Engine) importRow(s *sectionBuild, h *history, r *ledger.Row) error {
 	row.Outcomes = outcomes
 	s.keep(row)
 	seed := e.index.Seed()
-	e.index.Insert(keyindex.Entry{Hash: h.hash.key(seed, s.book.number, row.Key), Check: h.hash.check(seed, &row.Event, row.Key.Space), Seq: r.Seq})
+	e.index.Insert(keyindex.Entry{
+		Hash: h.hash.key(seed, s.book.number, row.Key), Seq: r.Seq,
+		Check: h.hash.check(seed, &row.Event, row.Key.Space),
+	})
 	var err error
 	s.links, err = e.fold(h, row, r.Seq, s.first, s.links)
 	return err

@@ -8,11 +8,11 @@ import (
 
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/ledger"
-	"github.com/tallystick/tallystick/internal/core/meter"
 	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/store/engine/keyindex"
 	"github.com/tallystick/tallystick/internal/store/engine/state"
+	"github.com/tallystick/tallystick/internal/store/resident"
 )
 
 // prepared is a fact with all that could be computed before its turn came.
@@ -52,7 +52,8 @@ type history struct {
 	hash hasher
 	last *cell // of the last call of Counter
 
-	fetched *fetched // that the batch brought along, or nil
+	fetched *fetched      // that the batch brought along, or nil
+	plans   *fetchedPlans // likewise
 
 	replaying *section // whose rows no place names yet
 }
@@ -80,13 +81,13 @@ func (h *history) Known(f *usage.Fact) (usage.Known, error) {
 	return usage.Known{Seq: found.Seq, Other: !usage.SameContent(f.Event, &row.Event.Event, f.Key.Space)}, nil
 }
 
-func (h *history) Floor() calendar.Micros { return h.b.config.horizon.Floor }
+func (h *history) Floor() calendar.Micros { return h.b.resident.Horizon.Floor }
 
-func (h *history) TenantClosed() bool { return h.b.config.tenant.Closed }
+func (h *history) TenantClosed() bool { return h.b.resident.TenantClosed() }
 
-func (h *history) Closed(m calendar.Month) bool { return h.b.config.closed(m) }
+func (h *history) Closed(m calendar.Month) bool { return h.b.resident.Closed(m) }
 
-func (h *history) Meter(n uint32) *meter.Meter { return h.b.config.catalog.Number(n) }
+func (h *history) Catalog() *usage.Catalog { return h.b.resident.Catalog }
 
 // Counter returns the live counter and marks it as changing; a fact that is refused later costs a needless save.
 func (h *history) Counter(id usage.CounterID) (*usage.Counter, error) {
@@ -119,7 +120,7 @@ func (e *Engine) cellOf(f *fetched, b *book, id usage.CounterID, customer uint64
 	if c := f.take(b, id, hash, e.cells.done.Load()); c != nil {
 		return e.cells.add(c), nil
 	}
-	return e.loadCell(b, id, hash, b.config.catalog.Number(id.Meter).Slug)
+	return e.loadCell(b, id, hash, b.resident.Catalog.Number(id.Meter).Slug)
 }
 
 // loadCell brings a counter into memory that is not there. Engine.mu is held for writing.
@@ -230,7 +231,7 @@ func walkRows(rows []ledger.Row, links []link, id usage.CounterID, below uint64,
 
 func (e *Engine) walkSection(b *book, first uint64, id usage.CounterID, below uint64, fn func(*usage.Row, *usage.Outcome)) (earlier uint64, err error) {
 	var d decoder
-	s, err := e.readSection(b, first, &d, b.config.catalog)
+	s, err := e.readSection(b, first, &d, b.resident)
 	if err != nil {
 		return 0, err
 	}
@@ -263,15 +264,15 @@ func (e *Engine) place(b *book, seq uint64) (state.Section, error) {
 }
 
 // readSection reads the section that holds a row.
-func (e *Engine) readSection(b *book, seq uint64, d *decoder, meters slugs) (section, error) {
+func (e *Engine) readSection(b *book, seq uint64, d *decoder, set *resident.Set) (section, error) {
 	p, err := e.place(b, seq)
 	if err != nil {
 		return section{}, err
 	}
-	return e.readPlace(b, p, d, meters)
+	return e.readPlace(b, p, d, set)
 }
 
-func (e *Engine) readPlace(b *book, p state.Section, d *decoder, meters slugs) (section, error) {
+func (e *Engine) readPlace(b *book, p state.Section, d *decoder, set *resident.Set) (section, error) {
 	payload, _, err := e.journal.Read(p.Position, nil)
 	if err != nil {
 		return section{}, fmt.Errorf("read rows from %d on: %w", p.First, err)
@@ -283,7 +284,7 @@ func (e *Engine) readPlace(b *book, p state.Section, d *decoder, meters slugs) (
 	if head.tenant != b.number || head.first != p.First || head.rows != p.Rows {
 		return section{}, fmt.Errorf("rows from %d on of tenant %s are not where the state says: run `tallystick rebuild`", p.First, b.id)
 	}
-	return d.decode(head, meters)
+	return d.decode(head, set)
 }
 
 // rowForJudging returns a row that may be in the group being decided, in the one being written, or in the journal.
@@ -299,7 +300,7 @@ func (e *Engine) rowForJudging(b *book, seq uint64) (*ledger.Row, error) {
 		e.drain()
 	}
 	m.book = nil
-	s, err := e.readSection(b, seq, &m.decoder, b.config.catalog)
+	s, err := e.readSection(b, seq, &m.decoder, b.resident)
 	if err != nil {
 		return nil, err
 	}

@@ -24,7 +24,9 @@ func live(t *testing.T, next func(t *rapid.T, mem *vfs.MemFS, e *Engine) *vfs.Me
 			}
 			return e
 		}
-		storetest.Life(t, func() (oracle, subject store.Store) { return naive.New(naive.Options{Now: clock.Now}), open() },
+		storetest.Life(t, func() (oracle, subject store.Store) {
+			return naive.New(naive.Options{Now: clock.Now, Kinds: storetest.Kinds()}), open()
+		},
 			func(s store.Store) store.Store {
 				mem = next(t, mem, s.(*Engine))
 				return open()

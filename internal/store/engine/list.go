@@ -22,7 +22,7 @@ const (
 
 func (v *view) Rows(after uint64, hint store.RowHint, fn func(*ledger.Row) bool) (last uint64, end bool, err error) {
 	last = after
-	if err := v.config.horizon.Missing(after, hint, v.hasLeft); err != nil {
+	if err := v.resident.Horizon.Missing(after, hint, v.hasLeft); err != nil {
 		return last, false, err
 	}
 	stopped, rows, sections := false, 0, 0
@@ -31,7 +31,7 @@ func (v *view) Rows(after uint64, hint store.RowHint, fn func(*ledger.Row) bool)
 		if passes(&p, hint) {
 			rows += p.Rows
 			var d decoder
-			s, err := v.e.readPlace(v.b, p, &d, v.config.catalog)
+			s, err := v.e.readPlace(v.b, p, &d, v.resident)
 			if err != nil {
 				return false, err
 			}
@@ -85,7 +85,7 @@ func passes(p *state.Section, h store.RowHint) bool {
 func (v *view) Remains(first uint64, fn func(*ledger.Section) error) error {
 	err := v.places(first, func(p state.Section) (bool, error) {
 		var d decoder
-		s, err := v.e.readPlace(v.b, p, &d, v.config.catalog)
+		s, err := v.e.readPlace(v.b, p, &d, v.resident)
 		if err != nil {
 			return false, err
 		}
@@ -154,9 +154,14 @@ func (e *Engine) placesFrom(b *book, first uint64) ([]state.Section, error) {
 }
 
 func (v *view) Counter(id usage.CounterID) (out usage.Counter, err error) {
-	m := v.config.catalog.Number(id.Meter)
+	m := v.resident.Catalog.Number(id.Meter)
 	if m == nil {
 		return out, problem.New(problem.NotFound, "no meter of number %d", id.Meter)
+	}
+	if v.tx != nil {
+		if c := v.tx.counters[id]; c != nil {
+			return cloneCounter(c), nil
+		}
 	}
 	found := false
 	err = v.settled(func() error {
@@ -170,9 +175,6 @@ func (v *view) Counter(id usage.CounterID) (out usage.Counter, err error) {
 		var c state.Counter
 		c, _, err = v.e.state.Counter(v.b.number, store.CounterPlace{Month: id.Month, Meter: m.Slug, Customer: id.Customer})
 		out = c.Counter
-	}
-	if p := v.pending(id); err == nil && !p.IsZero() {
-		out.Adjust(p, m.Aggregation, v.config.closed(id.Month))
 	}
 	return out, err
 }
@@ -202,6 +204,9 @@ func (v *view) dirtyCells() (out []*cell, err error) {
 		})
 	}
 	out = slices.DeleteFunc(out, func(c *cell) bool { return c == nil })
+	if v.tx != nil {
+		out = append(out, v.tx.ownCells()...)
+	}
 	return out, v.settled(func() error { return nil })
 }
 

@@ -40,7 +40,7 @@ func newMetrics(r prometheus.Registerer, e *Engine) *metrics {
 	m.rows = m.counter("rows_total", "Ledger rows made durable.")
 	m.bytes = m.counter("journal_written_bytes_total", "Bytes appended to the journal.")
 	m.checkpoints = m.counter("checkpoints_total", "Checkpoints of the state.")
-	m.expired = m.counter("expired_requests_total", "Answered requests whose keys were freed.")
+	m.expired = m.counter("expired_entities_total", "Entities that were forgotten because they had expired.")
 	m.fetched = m.counter("counters_fetched_total", "Counters that batches read from the state before they were decided.")
 	m.coldReads = m.counter("counters_read_deciding_total", "Counters that deciding read from the state.")
 	m.listed = m.counter("counters_listed_total", "Changed counters in memory that listings looked at.")

@@ -1,24 +1,28 @@
 package engine
 
 import (
+	"fmt"
+
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/store/engine/state"
 )
 
-// notes are the changes since the last checkpoint that are not counters: few and small beside them. Two sets exist: the one being
-// written down, and the one that a checkpoint is saving; a reader asks both before it asks the state. Guarded by Engine.mu.
+// notes are the changes since the last checkpoint that are not counters: few and small beside them. Two sets exist: the
+// one being written down, and the one that a checkpoint is saving; a reader asks both before it asks the state. Guarded
+// by Engine.mu.
 type notes struct {
 	corrected   map[factMeter]usage.Corrected
 	corrections map[factKey][]uint64
-	reverted    map[rowKey]uint64
 	members     map[memberKey]bool // on time?
-	entities    map[entityKey]state.Entity
 	heads       map[*book]struct{}
-	changes     map[*book][]ledger.Row // in order, without states
-	changed     int                    // all of them
-	requests    map[requestKey]keptRequest
+	used        map[usedMeter]struct{}       // meters that got their first event
+	critical    map[bookKind]uint64          // kinds that a ledger got, and the first row that has it
+	changes     map[*book][]ledger.Row       // in order, without states
+	entities    map[kindOf]map[string]*noted // by id
+	changed     int                          // changes of the two above
+	bytes       int                          // of their entities
 }
 
 type (
@@ -30,45 +34,79 @@ type (
 		factKey
 		meter uint32
 	}
-	rowKey struct {
-		book *book
-		seq  uint64
-	}
 	memberKey struct {
 		book       *book
 		id         usage.CounterID
 		generation uint32
 		member     string
 	}
-	requestKey struct {
-		book *book
-		key  string
-	}
-	keptRequest struct {
-		seq     uint64
-		expires calendar.Micros
-	}
-	entityKey struct {
+	usedMeter struct {
 		book  *book
-		class byte
-		name  string
+		meter uint32
 	}
+	bookKind struct {
+		book *book
+		criticalKind
+	}
+)
+
+// A checkpoint starts when there are so many notes, or when their entities have so many bytes.
+const (
+	maxNotes     = 100_000
+	maxNoteBytes = 64 << 20
+)
+
+const (
+	// reapAtOnce is how many expired entities a checkpoint takes out of the state. Their rows stay in the ledger.
+	reapAtOnce = 10_000
+	// reindexAtOnce is how many entities a checkpoint looks at that another build has indexed.
+	reindexAtOnce = 10_000
 )
 
 func newNotes() *notes {
 	return &notes{
-		corrected: map[factMeter]usage.Corrected{}, corrections: map[factKey][]uint64{}, reverted: map[rowKey]uint64{},
-		members: map[memberKey]bool{}, entities: map[entityKey]state.Entity{}, heads: map[*book]struct{}{}, changes: map[*book][]ledger.Row{},
-		requests: map[requestKey]keptRequest{},
+		corrected: map[factMeter]usage.Corrected{}, corrections: map[factKey][]uint64{},
+		members: map[memberKey]bool{}, heads: map[*book]struct{}{}, used: map[usedMeter]struct{}{},
+		critical: map[bookKind]uint64{}, changes: map[*book][]ledger.Row{}, entities: map[kindOf]map[string]*noted{},
 	}
 }
 
-func (n *notes) size() int {
-	return len(n.corrected) + len(n.corrections) + len(n.members) + len(n.entities) + len(n.reverted) + n.changed + len(n.requests)
+// full reports whether a checkpoint is due.
+func (n *notes) full() bool {
+	return len(n.corrected)+len(n.corrections)+len(n.members)+n.changed >= maxNotes || n.bytes >= maxNoteBytes
 }
 
-// save writes the notes into a checkpoint. The state must not contain them already in another form: every entry is absolute.
-func (n *notes) save(c *state.Checkpoint) {
+// saveNotes writes the notes that a checkpoint saves into it and returns how many entities have expired. Every entry is
+// absolute: the state must not contain them already in another form.
+func (e *Engine) saveNotes(c *state.Checkpoint) (reaped int, err error) {
+	reaped, err = e.state.Reap(c, calendar.FromTime(e.now()), reapAtOnce)
+	if err != nil {
+		return 0, fmt.Errorf("take out expired entities: %w", err)
+	}
+	n := e.notes[1]
+	n.saveFacts(c)
+	for k := range n.used {
+		c.SetUsed(k.book.number, k.meter)
+	}
+	for k, seq := range n.critical {
+		c.SetCritical(k.book.number, k.kind, k.version, seq)
+	}
+	for b, rows := range n.changes {
+		for i := range rows {
+			c.SetAudit(b.number, &rows[i])
+		}
+	}
+	for of, entities := range n.entities {
+		for _, kept := range entities {
+			if err := e.state.SetEntity(c, of.book.number, &kept.Entity, kept.changes); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return reaped, e.state.Reindex(c, e.reindexer, reindexAtOnce)
+}
+
+func (n *notes) saveFacts(c *state.Checkpoint) {
 	for k, v := range n.corrected {
 		c.SetCorrected(k.book.number, k.key, k.meter, v)
 	}
@@ -77,21 +115,7 @@ func (n *notes) save(c *state.Checkpoint) {
 			c.AddCorrection(k.book.number, k.key, seq)
 		}
 	}
-	for k, by := range n.reverted {
-		c.SetReverted(k.book.number, k.seq, by)
-	}
 	for k, onTime := range n.members {
 		c.SetMember(k.book.number, k.id, k.generation, k.member, onTime)
-	}
-	for k, e := range n.entities {
-		c.SetEntity(k.book.number, e)
-	}
-	for k, r := range n.requests {
-		c.SetRequest(k.book.number, k.key, r.seq, r.expires)
-	}
-	for b, rows := range n.changes {
-		for i := range rows {
-			c.SetAudit(b.number, &rows[i])
-		}
 	}
 }

@@ -158,7 +158,7 @@ func TestSlicesAreFoundWhereverTheirRowsAre(t *testing.T) {
 	for _, size := range []int{1, 2, 5, len(script)} {
 		for _, restarts := range []bool{false, true} {
 			clock, fs := storetest.NewClock(), vfs.NewMem()
-			oracle := naive.New(naive.Options{Now: clock.Now})
+			oracle := naive.New(naive.Options{Now: clock.Now, Kinds: storetest.Kinds()})
 			o := small(fs, clock.Now)
 			e := mustOpen(t, o)
 			for _, s := range []store.Store{oracle, e} {

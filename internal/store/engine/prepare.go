@@ -5,6 +5,7 @@ import (
 	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/store/engine/keyindex"
+	"github.com/tallystick/tallystick/internal/store/resident"
 )
 
 // scratch is memory that preparing needs and the next call can use again.
@@ -27,7 +28,7 @@ func (e *Engine) prepare(b *book, events []usage.Event) (*work, error) {
 	}
 	w.book, w.events, w.verdicts, w.facts = b, events, make([]usage.Verdict, len(events)), sized(w.facts, len(events))
 	s := e.scratch()
-	err := e.prepareWith(w, s, b.published.Load().config)
+	err := e.prepareWith(w, s, b.published.Load().resident)
 	e.pool.Put(s)
 	return w, err
 }
@@ -39,8 +40,8 @@ func (e *Engine) scratch() *scratch {
 	return &scratch{}
 }
 
-func (e *Engine) prepareWith(w *work, s *scratch, c *config) error {
-	catalog := c.catalog
+func (e *Engine) prepareWith(w *work, s *scratch, set *resident.Set) error {
+	catalog := set.Catalog
 	p, ok := w.book.preparers.Get().(*usage.Preparer)
 	if !ok || p.Catalog() != catalog {
 		p = usage.NewPreparer(catalog)
@@ -71,9 +72,10 @@ func (e *Engine) prepareWith(w *work, s *scratch, c *config) error {
 	for i := range w.facts {
 		w.facts[i].found = s.found[i]
 	}
-	w.epoch, w.catalog, w.thresholds = epoch, catalog, c.thresholds
-	w.bound = batchBound(w.facts) + alertBound(w.facts, c.thresholds)
+	w.epoch, w.catalog, w.thresholds = epoch, catalog, set.Thresholds
+	w.bound = batchBound(w.facts) + alertBound(w.facts, set.Thresholds)
 	e.fetch(w)
+	e.fetchPlans(w, set.HasPlans())
 	return nil
 }
 
@@ -81,6 +83,7 @@ func (e *Engine) prepareWith(w *work, s *scratch, c *config) error {
 func (e *Engine) recycle(w *work) {
 	clear(w.facts)
 	e.unfetch(w)
+	w.plans = fetchedPlans{}
 	w.book, w.events, w.verdicts, w.catalog, w.err = nil, nil, nil, nil, nil
 	w.taken.Store(false)
 	e.works.Put(w)

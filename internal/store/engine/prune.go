@@ -87,9 +87,9 @@ type prunedSegment struct {
 func (p *pruner) find() error {
 	for _, b := range p.e.booksByNumber() {
 		now := b.published.Load()
-		v := &view{e: p.e, b: b, config: now.config, head: now.head}
+		v := &view{e: p.e, b: b, from: &p.e.state.Reader, resident: now.resident, head: now.head}
 		out := &prunedBook{book: b, months: map[calendar.Month]bool{}}
-		for _, a := range now.config.horizon.Archives {
+		for _, a := range now.resident.Horizon.Archives {
 			if a.First == 0 {
 				continue
 			}
@@ -233,7 +233,7 @@ func (p *pruner) section(h *sectionHead) (*section, error) {
 	if b == nil {
 		return nil, nil //nolint:nilnil // nothing changes
 	}
-	s, err := p.decoder.decode(*h, b.published.Load().config.catalog)
+	s, err := p.decoder.decode(*h, b.published.Load().resident)
 	if err != nil {
 		return nil, err
 	}
@@ -268,12 +268,12 @@ func (p *pruner) section(h *sectionHead) (*section, error) {
 	return out, nil
 }
 
-func (v *view) Horizon() store.Horizon { return v.config.horizon }
+func (v *view) Horizon() store.Horizon { return v.resident.Horizon }
 
 // hasLeft reports whether a usage row is no longer in the journal.
 func (v *view) hasLeft(seq uint64) (bool, error) {
 	var d decoder
-	s, err := v.e.readSection(v.b, seq, &d, v.config.catalog)
+	s, err := v.e.readSection(v.b, seq, &d, v.resident)
 	if err != nil {
 		return false, err
 	}
@@ -288,50 +288,9 @@ func (v *view) Sections(first uint64, fn func(*ledger.Section) error) error {
 		}
 		for i := range s.Rows {
 			if want := s.First + uint64(i); s.Rows[i].Seq != want {
-				return v.config.horizon.GoneOf(want)
+				return v.resident.Horizon.GoneOf(want)
 			}
 		}
-		return v.config.horizon.GoneOf(s.First + uint64(len(s.Rows)))
+		return v.resident.Horizon.GoneOf(s.First + uint64(len(s.Rows)))
 	})
-}
-
-// applyBase sets counters to what the ledger says that their rows added up to: those rows may have left. While they are still there
-// it changes nothing. Engine.mu is held.
-func (e *Engine) applyBase(b *book, base *ledger.Base) error {
-	for i := range base.Counters {
-		in := &base.Counters[i]
-		id := usage.CounterID{Meter: in.Meter, Customer: in.Customer, Month: base.Month}
-		c, err := e.cell(b, id, hashCustomer(id.Customer))
-		if err != nil {
-			return err
-		}
-		e.cells.touch(c)
-		if err := e.tallyBase(b, c, in); err != nil {
-			return err
-		}
-		c.Counter.Counter = in.Counter
-		if in.HasRows() {
-			e.use(b, in.Meter)
-		}
-	}
-	return nil
-}
-
-// tallyBase gives the tenant's tally what a counter gets.
-func (e *Engine) tallyBase(b *book, c *cell, in *ledger.BaseCounter) error {
-	a := b.config.catalog.Number(in.Meter).Aggregation
-	if !usage.AddsUp(a) {
-		return nil
-	}
-	before, after := c.All().Value(a), in.All().Value(a)
-	if before == after {
-		return nil
-	}
-	t, err := e.tally(b, in.Meter, c.id.Month)
-	if err != nil {
-		return err
-	}
-	t.Used, _ = t.Used.Sub(before)
-	t.Used, _ = t.Used.Add(after) // it held them before the rows left
-	return nil
 }

@@ -11,7 +11,7 @@ import (
 // prunedVersion is a record some of whose rows have left. Each of its sections says after its number of rows whether it is whole, and if
 // not, the chain after it and how many rows are left. A row that is left stands behind how many rows before it have left, doubled, plus one
 // when it is of an archived month. docs/formats.md gives every byte.
-const prunedVersion = 2
+const prunedVersion = 4
 
 const (
 	sectionWhole  = 0
@@ -113,7 +113,7 @@ func (b *book) found(s *section, seq uint64) (*ledger.Row, error) {
 	if r := s.row(seq); r != nil {
 		return r, nil
 	}
-	return nil, b.published.Load().config.horizon.GoneOf(seq)
+	return nil, b.published.Load().resident.Horizon.GoneOf(seq)
 }
 
 // replayArchived takes note of a row that is left of an archived month. The base of the month has its part in every counter.

@@ -34,6 +34,7 @@ type work struct {
 	thresholds int
 	epoch      keyindex.Epoch
 	fetched    fetched
+	plans      fetchedPlans
 	verdicts   []usage.Verdict
 
 	// Of Update.

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"slices"
 	"strings"
 	"testing"
 
@@ -19,68 +17,6 @@ import (
 	"github.com/tallystick/tallystick/internal/store"
 	"github.com/tallystick/tallystick/internal/store/storetest"
 )
-
-// Given any changes of who has which plan, then a tree shows what a map would, in order, and one made before is as it was.
-func TestAssignedShowsWhatAMapWould(t *testing.T) {
-	rng := rand.New(rand.NewPCG(1, 2))
-	var tree, old *assigned
-	all, then := map[string]string{}, map[string]string{}
-	for n := range 4000 {
-		name, plan := fmt.Sprint("c", rng.IntN(1500)), []string{"", "a", "b"}[rng.IntN(3)]
-		tree, all[name] = tree.with(name, plan), plan
-		if n == 2000 {
-			old = tree
-			for k, v := range all {
-				then[k] = v
-			}
-		}
-	}
-	for _, c := range []struct {
-		tree *assigned
-		want map[string]string
-	}{{tree, all}, {old, then}} {
-		var names []string
-		for name, plan := range c.want {
-			if got := c.tree.planOf(name); got != plan {
-				t.Errorf("%s has %q, want %q", name, got, plan)
-			}
-			if plan != "" {
-				names = append(names, name)
-			}
-		}
-		slices.Sort(names)
-		for _, above := range []string{"", "c1", "c77", names[len(names)-1], "zzz"} {
-			for _, limit := range []int{0, 1, 7, 10000} {
-				var want []string
-				for _, name := range names {
-					if name > above && len(want) < limit {
-						want = append(want, name)
-					}
-				}
-				var got []string
-				for _, a := range c.tree.list(above, limit, nil) {
-					got = append(got, a.Customer)
-				}
-				if !slices.Equal(got, want) {
-					t.Errorf("%d above %q: %v, want %v", limit, above, got, want)
-				}
-			}
-		}
-	}
-	if d := tree.depth(); d > 60 {
-		t.Errorf("1500 names make a tree %d deep", d)
-	}
-	if tree.planOf("nobody") != "" || (*assigned)(nil).planOf("x") != "" {
-		t.Error("somebody who is not there has a plan")
-	}
-}
-
-func (a *assigned) depth() int {
-	if a == nil {
-		return 0
-	}
-	return 1 + max(a.left.depth(), a.right.depth())
-}
 
 // The largest alert of the longest name stays within the bound that space is reserved by.
 func TestAlertsStayWithinTheirBound(t *testing.T) {
@@ -121,7 +57,7 @@ func TestAlertsOfARaiseStayWithinTheirBound(t *testing.T) {
 	var alerts []ledger.Row
 	err = e.View(t.Context(), "acme", func(v store.View) error {
 		_, _, err := v.Rows(0, store.RowHint{Changes: true}, func(r *ledger.Row) bool {
-			if r.Change != nil && r.Change.EntityType == ledger.QuotaEntity {
+			if r.Change != nil && r.Change.State.Kind == quota.AlertKind.Name {
 				c := *r.Change
 				alerts = append(alerts, ledger.Row{Change: &c})
 			}

@@ -12,15 +12,16 @@ import (
 	"github.com/tallystick/tallystick/internal/core/usage"
 )
 
-// A journal record is one commit group: a version and a section for each tenant that the group added rows to. docs/formats.md
-// gives every byte. A section stands alone: strings that repeat within it are written once and then referred to, keys share
-// their beginning with the key before, times are differences. Nothing refers to another record, except that each row tells
-// which earlier section last touched its counter, so that a counter's rows can be found without an index over rows.
+// A journal record is one commit group: a version and a section for each tenant that the group added rows to.
+// docs/formats.md gives every byte. A section stands alone: strings that repeat within it are written once and then
+// referred to, keys share their beginning with the key before, times are differences. Nothing refers to another
+// record, except that each row tells which earlier section last touched its counter, so that a counter's rows can be
+// found without an index over rows.
 //
-// Dictionaries that live as long as a segment were considered: they save some ten bytes on groups of one and nothing on
-// larger ones, and cost a dictionary to be loaded before any single row can be read.
+// Dictionaries that live as long as a segment were considered: they save some ten bytes on groups of one and nothing
+// on larger ones, and cost a dictionary to be loaded before any single row can be read.
 
-const recordVersion = 1
+const recordVersion = 3
 
 // The first byte of a row.
 const (
@@ -41,6 +42,9 @@ const (
 	outcomeQuantity = 0x10 // its value is the row's quantity
 	outcomeMember   = 0x20
 )
+
+// The flags of a change's state.
+const stateCritical = 0x01
 
 // link says where the rows of an outcome's counter before this section are.
 type link uint64
@@ -66,8 +70,8 @@ func (l link) earlier(first uint64) uint64 {
 	return first - uint64(l-1)
 }
 
-// maxRowOverhead bounds what the encoding of a row adds to its strings: flags, given, lengths (12 strings of up to 3 bytes),
-// time, quantity, and one outcome with three amounts and a link.
+// maxRowOverhead bounds what the encoding of a row adds to its strings: flags, given, lengths (12 strings of up to 3
+// bytes), time, quantity, and one outcome with three amounts and a link.
 const maxRowOverhead = 2 + 12*3 + 10 + 20 + maxOutcome
 
 const maxOutcome = 1 + 5 + 3*20 + 3 + 10
@@ -81,8 +85,8 @@ type recordWriter struct {
 	refs refTable
 }
 
-// refTable finds strings that were written before in this section. It forgets on collision: a string written twice costs bytes,
-// not correctness, and this way looking up is a hash and a comparison.
+// refTable finds strings that were written before in this section. It forgets on collision: a string written twice
+// costs bytes, not correctness, and this way looking up is a hash and a comparison.
 type refTable struct {
 	slots [1024]struct {
 		s     string
@@ -105,7 +109,8 @@ func cheapHash(s string) uint32 {
 	h := uint32(len(s)) * 0x9E3779B1
 	if len(s) >= 8 {
 		a := binary.LittleEndian.Uint64(unsafe.Slice(unsafe.StringData(s), 8))
-		b := binary.LittleEndian.Uint64(unsafe.Slice((*byte)(unsafe.Add(unsafe.Pointer(unsafe.StringData(s)), len(s)-8)), 8))
+		end := unsafe.Add(unsafe.Pointer(unsafe.StringData(s)), len(s)-8)
+		b := binary.LittleEndian.Uint64(unsafe.Slice((*byte)(end), 8))
 		x := (a ^ b*0x9E3779B97F4A7C15) * 0xD6E8FEB86659FD93
 		return h ^ uint32(x>>32)
 	}
@@ -136,8 +141,8 @@ type section struct {
 	rows   []ledger.Row
 	links  []link // of each event row's outcomes, in order
 
-	// Of a section whose rows have left: how many it had, the chain after it, and which of the rows that remain are of an archived
-	// month, so that nothing folds them any more.
+	// Of a section whose rows have left: how many it had, the chain after it, and which of the rows that remain are of
+	// an archived month, so that nothing folds them any more.
 	had      int
 	chain    [32]byte
 	archived []bool
@@ -188,10 +193,20 @@ func (w *recordWriter) rows(b []byte, s *section) []byte {
 }
 
 func (w *recordWriter) change(b []byte, c *ledger.Change) []byte {
-	for _, s := range [...]string{c.Type, c.Source, c.Actor, c.EntityType, c.EntityID, c.Payload, unsafe.String(unsafe.SliceData(c.State), len(c.State))} {
+	for _, s := range [...]string{c.Type, c.Source, c.Actor, c.EntityType, c.EntityID, c.Payload, c.State.Kind} {
 		b = w.string(b, s)
 	}
-	return b
+	s := &c.State
+	if s.IsZero() {
+		return b
+	}
+	b = w.string(b, s.ID)
+	flags := byte(0)
+	if s.Critical {
+		flags |= stateCritical
+	}
+	b = append(b, s.Version, flags)
+	return w.string(b, unsafe.String(unsafe.SliceData(s.Data), len(s.Data)))
 }
 
 func (w *recordWriter) event(b []byte, r *usage.Row, links []link, lastKey string, lastTime calendar.Micros) []byte {
@@ -231,7 +246,8 @@ func (w *recordWriter) event(b []byte, r *usage.Row, links []link, lastKey strin
 		b = w.string(b, r.Reason)
 	}
 	o := r.Outcomes
-	if len(o) == 1 && o[0].Why == usage.OnTime && !o[0].Overage && o[0].Member == "" && o[0].Value == r.Quantity && r.Corrects == "" {
+	if len(o) == 1 && o[0].Why == usage.OnTime && !o[0].Overage && o[0].Member == "" && o[0].Value == r.Quantity &&
+		r.Corrects == "" {
 		b[at] = flags | rowPlainOutcome
 		b = binary.AppendUvarint(b, uint64(o[0].Meter))
 		return binary.AppendUvarint(b, uint64(links[0]))

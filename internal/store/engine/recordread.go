@@ -11,12 +11,13 @@ import (
 	"github.com/tallystick/tallystick/internal/core/audit"
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/ledger"
-	"github.com/tallystick/tallystick/internal/core/meter"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/store/engine/wire"
+	"github.com/tallystick/tallystick/internal/store/resident"
 )
 
-var errRecord = errors.New("journal record does not decode although its checksum is right: written by another build, or by a fault in one")
+var errRecord = errors.New("journal record does not decode although its checksum is right: " +
+	"written by another build, or by a fault in one")
 
 // reader takes a payload apart. Strings that it returns share the payload's memory.
 type reader struct {
@@ -60,7 +61,8 @@ type sectionHead struct {
 // readHeads lists the sections of a payload without decoding their rows.
 func readHeads(payload []byte, into []sectionHead) ([]sectionHead, error) {
 	if v := first(payload); v != recordVersion && v != prunedVersion {
-		return nil, fmt.Errorf("journal record has version %d, this build reads versions %d and %d: use a newer tallystick", v, recordVersion, prunedVersion)
+		return nil, fmt.Errorf("journal record has version %d, this build reads versions %d and %d: "+
+			"use the tallystick that wrote it", v, recordVersion, prunedVersion)
 	}
 	into = into[:0]
 	for rest := payload[1:]; len(rest) > 0; {
@@ -97,7 +99,8 @@ func readHead(b []byte, version byte) (sectionHead, int, error) {
 	return h, int(4 + n), nil
 }
 
-// decoder turns sections back into rows. What it returns is valid until its next call, and shares memory with the payload.
+// decoder turns sections back into rows. What it returns is valid until its next call, and shares memory with the
+// payload.
 type decoder struct {
 	rows    []ledger.Row
 	events  []usage.Row
@@ -105,16 +108,17 @@ type decoder struct {
 	links   []link
 	refs    []string
 	keys    []byte
-	created map[uint32]string // slugs of meters that the section itself creates
+
+	// What the section's own rows make of the resident set, as far as anything needed it: a meter that comes into being
+	// in a section may have events in it.
+	set   *resident.Set
+	taken int // rows that are in it
 }
 
-// slugs names meters by number.
-type slugs interface{ Number(n uint32) *meter.Meter }
-
-func (d *decoder) decode(h sectionHead, meters slugs) (section, error) {
+func (d *decoder) decode(h sectionHead, set *resident.Set) (section, error) {
 	// Rows point into the slices below, which therefore must not grow while they are filled.
 	d.rows, d.events, d.changes = sized(d.rows, h.left), sized(d.events, h.left), sized(d.changes, h.left)
-	d.links, d.keys, d.created = d.links[:0], nil, nil
+	d.links, d.keys, d.set, d.taken = d.links[:0], nil, set, 0
 	r := reader{Reader: wire.Reader{Rest: h.body}, refs: d.refs[:0]}
 	s := section{tenant: h.tenant, first: h.first, at: h.at}
 	if h.pruned {
@@ -135,12 +139,11 @@ func (d *decoder) decode(h sectionHead, meters slugs) (section, error) {
 		if flags&rowChange != 0 {
 			d.changes[i] = readChange(&r)
 			row.Change = &d.changes[i]
-			if err := d.noteMeter(&row); err != nil {
-				return s, err
-			}
 		} else {
 			e := &d.events[i]
-			d.event(&r, flags, e, key, at, meters)
+			if err := d.event(&r, flags, e, key, at, d.rows[:i]); err != nil {
+				return s, err
+			}
 			row.Event, key, at = e, e.Key.Name, e.Time
 		}
 		d.rows[i] = row
@@ -157,14 +160,27 @@ func (d *decoder) decode(h sectionHead, meters slugs) (section, error) {
 }
 
 func readChange(r *reader) ledger.Change {
-	c := ledger.Change{Event: audit.Event{Type: r.string(), Source: r.string(), Actor: r.string(), EntityType: r.string(), EntityID: r.string(), Payload: r.string()}}
-	if state := r.string(); state != "" {
-		c.State = unsafe.Slice(unsafe.StringData(state), len(state))
+	c := ledger.Change{Event: audit.Event{
+		Type: r.string(), Source: r.string(), Actor: r.string(),
+		EntityType: r.string(), EntityID: r.string(), Payload: r.string(),
+	}}
+	if c.State.Kind = r.string(); c.State.IsZero() {
+		return c
+	}
+	c.State.ID = r.string()
+	c.State.Version = r.Byte()
+	flags := r.Byte()
+	c.State.Critical = flags&stateCritical != 0
+	r.Bad = r.Bad || flags&^stateCritical != 0
+	if data := r.string(); data != "" {
+		c.State.Data = unsafe.Slice(unsafe.StringData(data), len(data))
 	}
 	return c
 }
 
-func (d *decoder) event(r *reader, flags byte, e *usage.Row, lastKey string, lastTime calendar.Micros, meters slugs) {
+func (d *decoder) event(
+	r *reader, flags byte, e *usage.Row, lastKey string, lastTime calendar.Micros, before []ledger.Row,
+) error {
 	outcomes := e.Outcomes[:0]
 	*e = usage.Row{Event: usage.Event{Given: usage.Given(r.Byte())}}
 	if flags&rowDerived != 0 {
@@ -198,8 +214,7 @@ func (d *decoder) event(r *reader, flags byte, e *usage.Row, lastKey string, las
 	} else {
 		n := r.Uvarint()
 		if n == 0 || n > uint64(len(r.Rest)) {
-			r.Bad = true
-			return
+			return errRecord
 		}
 		for range n {
 			outcomes = append(outcomes, readOutcome(r, e))
@@ -208,40 +223,37 @@ func (d *decoder) event(r *reader, flags byte, e *usage.Row, lastKey string, las
 		e.Outcomes = outcomes
 	}
 	if r.Bad || !e.Time.Valid() {
-		r.Bad = true
-		return
+		return errRecord
 	}
 	if flags&rowType == 0 || flags&rowCorrection != 0 {
-		if e.Meter = d.slug(e.Outcomes[0].Meter, meters); e.Meter == "" {
-			r.Bad = true
-		}
-	}
-}
-
-// noteMeter remembers a meter that comes into being in this section, since later rows of it may be its events.
-func (d *decoder) noteMeter(r *ledger.Row) error {
-	if r.Change.EntityType != "meter" {
-		return nil
-	}
-	s, err := ledger.DecodeState(r)
-	if err != nil || s.Meter == nil {
+		slug, err := d.slug(e.Outcomes[0].Meter, before)
+		e.Meter = slug
 		return err
 	}
-	if d.created == nil {
-		d.created = map[uint32]string{}
-	}
-	d.created[s.Meter.Number] = s.Meter.Slug
 	return nil
 }
 
-func (d *decoder) slug(number uint32, meters slugs) string {
-	if slug, ok := d.created[number]; ok {
-		return slug
+// slug names a meter. One that the set does not have comes into being in the section, in a row before.
+func (d *decoder) slug(number uint32, before []ledger.Row) (string, error) {
+	for {
+		if m := d.set.Catalog.Number(number); m != nil {
+			return m.Slug, nil
+		}
+		if d.taken == len(before) {
+			return "", errRecord
+		}
+		r := &before[d.taken]
+		d.taken++
+		if r.Change == nil {
+			continue
+		}
+		ent := cloneEntity(r.Entity())
+		next, err := d.set.With(ent)
+		if err != nil {
+			return "", err
+		}
+		d.set = next
 	}
-	if m := meters.Number(number); m != nil {
-		return m.Slug
-	}
-	return ""
 }
 
 // key rebuilds a front-coded key. Keys get memory of their own in blocks, since only their ends are in the payload.
@@ -265,7 +277,8 @@ func (d *decoder) key(r *reader, last string) string {
 
 func readOutcome(r *reader, e *usage.Row) usage.Outcome {
 	flags := r.Byte()
-	o := usage.Outcome{Meter: uint32(r.Uvarint()), Why: usage.Why(flags & outcomeWhy), Overage: flags&outcomeOverage != 0, Value: e.Quantity}
+	o := usage.Outcome{Meter: uint32(r.Uvarint()), Why: usage.Why(flags & outcomeWhy), Value: e.Quantity}
+	o.Overage = flags&outcomeOverage != 0
 	if o.Why > usage.TargetWas {
 		r.Bad = true
 		return o

@@ -4,16 +4,21 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/tallystick/tallystick/internal/core/entity"
+	"github.com/tallystick/tallystick/internal/core/kinds"
 	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/usage"
+	"github.com/tallystick/tallystick/internal/store"
 	"github.com/tallystick/tallystick/internal/store/engine/journal"
 	"github.com/tallystick/tallystick/internal/store/engine/keyindex"
 	"github.com/tallystick/tallystick/internal/store/engine/state"
+	"github.com/tallystick/tallystick/internal/store/resident"
 )
 
 const (
@@ -59,10 +64,15 @@ func open(o *Options) (*Engine, error) {
 	if o.dirty == 0 {
 		o.dirty = o.Counters * 3 / 8
 	}
+	if o.Kinds == nil {
+		o.Kinds = kinds.All()
+	}
 	e := &Engine{
-		now: o.Now, fatal: o.Fatal, options: *o, cells: newCells(o.Counters, o.dirty), tallies: newTallies(maxTallies), notes: [2]*notes{newNotes(), newNotes()}, byID: map[string]*book{}, nextNumber: 1,
-		queue: newQueue(), toWrite: make(chan *group, 1), toAnswer: make(chan *group, 4), idle: make(chan struct{}, 1), failed: make(chan struct{}),
-		checkpoints: make(chan *checkpoint, 1), examined: make(chan struct{}, 1), reads: newReads(),
+		now: o.Now, fatal: o.Fatal, options: *o, byID: map[string]*book{}, nextNumber: 1,
+		cells: newCells(o.Counters, o.dirty), tallies: newTallies(maxTallies), notes: [2]*notes{newNotes(), newNotes()},
+		reindexer: state.NewReindexer(o.Kinds), queue: newQueue(), reads: newReads(),
+		toWrite: make(chan *group, 1), toAnswer: make(chan *group, 4), idle: make(chan struct{}, 1),
+		failed: make(chan struct{}), checkpoints: make(chan *checkpoint, 1), examined: make(chan struct{}, 1),
 	}
 	e.idle <- struct{}{} // replaying may drain before there is a writer
 	if err := e.openFiles(); err != nil {
@@ -84,13 +94,23 @@ func (e *Engine) openFiles() (err error) {
 	if e.id, err = identify(o.FS, o.Dir); err != nil {
 		return err
 	}
-	if e.journal, err = journal.Open(journal.Options{FS: o.FS, Dir: o.FS.PathJoin(o.Dir, journalDir), SegmentBytes: o.SegmentBytes, StoreID: e.id}); err != nil {
+	e.journal, err = journal.Open(journal.Options{
+		FS: o.FS, Dir: o.FS.PathJoin(o.Dir, journalDir), SegmentBytes: o.SegmentBytes, StoreID: e.id,
+	})
+	if err != nil {
 		return err
 	}
-	if e.state, err = state.Open(state.Options{FS: o.FS, Dir: o.FS.PathJoin(o.Dir, stateDir), StoreID: e.id, Fatal: func(err error) { e.fail(err) }, Reading: o.reading}); err != nil {
+	e.state, err = state.Open(state.Options{
+		FS: o.FS, Dir: o.FS.PathJoin(o.Dir, stateDir), StoreID: e.id,
+		Fatal: func(err error) { e.fail(err) }, Reading: o.reading,
+	})
+	if err != nil {
 		return err
 	}
-	if e.index, err = keyindex.Open(keyindex.Options{FS: o.FS, Dir: o.FS.PathJoin(o.Dir, indexDir), MemEntries: o.IndexEntries, StoreID: e.id}); err != nil {
+	e.index, err = keyindex.Open(keyindex.Options{
+		FS: o.FS, Dir: o.FS.PathJoin(o.Dir, indexDir), MemEntries: o.IndexEntries, StoreID: e.id,
+	})
+	if err != nil {
 		return err
 	}
 	if err := e.openSlices(); err != nil {
@@ -104,7 +124,8 @@ func (e *Engine) openFiles() (err error) {
 func lock(fs vfs.FS, dir string) (io.Closer, error) {
 	l, err := fs.Lock(fs.PathJoin(dir, "LOCK"))
 	if err != nil {
-		return nil, fmt.Errorf("data directory %s cannot be locked: another tallystick most likely has it open: stop that one, or choose another directory: %w", dir, err)
+		return nil, fmt.Errorf("data directory %s cannot be locked: another tallystick most likely has it open: "+
+			"stop that one, or choose another directory: %w", dir, err)
 	}
 	return l, nil
 }
@@ -134,7 +155,8 @@ func (e *Engine) recover() error {
 		for _, head := range heads {
 			rows += int64(head.rows)
 			if err := e.replaySection(h, pos, head, !pos.Less(keys), !pos.Less(e.state.Position())); err != nil {
-				return fmt.Errorf("replay rows from %d on of tenant number %d, in the record at %s: %w", head.first, head.tenant, pos, err)
+				return fmt.Errorf("replay rows from %d on of tenant number %d, in the record at %s: %w",
+					head.first, head.tenant, pos, err)
 			}
 		}
 		progress.reached(next)
@@ -158,7 +180,7 @@ func (e *Engine) loadBooks() error {
 		return &state.DamageError{Dir: stateDir, Err: err}
 	}
 	for _, head := range heads {
-		b, err := loadBook(&e.state.Reader, head)
+		b, err := e.loadBook(&e.state.Reader, head)
 		if err != nil {
 			return err
 		}
@@ -172,26 +194,50 @@ func (e *Engine) loadBooks() error {
 	return nil
 }
 
-// loadBook makes a tenant as the state has it.
-func loadBook(from *state.Reader, head state.Head) (*book, error) {
-	b := newBook(head.Number, head.ID)
+// loadBook makes a tenant as the state has it: of its entities, those of resident kinds. A ledger with a critical kind
+// that this build does not know is not opened.
+func (e *Engine) loadBook(from *state.Reader, head state.Head) (*book, error) {
+	b := newBook(head.Number, head.ID, e.options.Kinds)
 	b.seq, b.clock = head.Seq, head.Clock
-	entities, err := from.Entities(head.Number)
+	critical, err := from.Critical(head.Number)
 	if err != nil {
 		return nil, &state.DamageError{Dir: stateDir, Err: err}
 	}
-	for _, ent := range entities {
-		s, err := ledger.DecodeState(&ledger.Row{Seq: ent.Seq, At: ent.At, Change: &ledger.Change{State: ent.State}})
-		if err != nil {
-			return nil, err
+	for i := range critical {
+		if err := e.options.Kinds.Check(&critical[i]); err != nil {
+			return nil, fmt.Errorf("open the ledger of %s: %w", head.ID, err)
 		}
-		b.config = b.config.with(s)
-		if s.Meter != nil {
-			b.meters[s.Meter.Number] = ent
-		}
+		b.critical[criticalKind{critical[i].Kind, critical[i].Version}] = true
 	}
-	b.published.Store(&published{head: head.Head, config: b.config})
+	if b.resident, err = e.loadResident(from, head.Number); err != nil {
+		return nil, fmt.Errorf("open the ledger of %s: %w", head.ID, err)
+	}
+	used, err := from.UsedMeters(head.Number)
+	if err != nil {
+		return nil, &state.DamageError{Dir: stateDir, Err: err}
+	}
+	for _, number := range used {
+		b.used[number] = true
+	}
+	b.published.Store(&published{head: head.Head, resident: b.resident})
 	return b, nil
+}
+
+// loadResident reads a tenant's entities of resident kinds.
+func (e *Engine) loadResident(from *state.Reader, tenant uint32) (*resident.Set, error) {
+	var all []entity.Entity
+	none := func(string) bool { return false }
+	for _, d := range e.options.Kinds.All() {
+		if !d.Resident {
+			continue
+		}
+		some, err := from.Entities(tenant, d.Name, store.Page{Limit: math.MaxInt}, none)
+		if err != nil {
+			return nil, &state.DamageError{Dir: stateDir, Err: err}
+		}
+		all = append(all, some...)
+	}
+	return resident.Load(e.options.Kinds, all)
 }
 
 // replaySection repeats what a section did to the index, the state, or both.
@@ -200,7 +246,7 @@ func (e *Engine) replaySection(h *history, pos journal.Position, head sectionHea
 	if err != nil {
 		return err
 	}
-	s, err := e.replayer.decode(head, b.config.catalog)
+	s, err := e.replayer.decode(head, b.resident)
 	if err != nil {
 		return err
 	}
@@ -247,7 +293,10 @@ func (e *Engine) replaySection(h *history, pos journal.Position, head sectionHea
 
 func (e *Engine) replayKey(h *history, b *book, r *ledger.Row) {
 	seed := e.index.Seed()
-	e.index.Insert(keyindex.Entry{Hash: h.hash.key(seed, b.number, r.Event.Key), Check: h.hash.check(seed, &r.Event.Event, r.Event.Key.Space), Seq: r.Seq})
+	e.index.Insert(keyindex.Entry{
+		Hash: h.hash.key(seed, b.number, r.Event.Key), Seq: r.Seq,
+		Check: h.hash.check(seed, &r.Event.Event, r.Event.Key.Space),
+	})
 }
 
 func (e *Engine) replayEvent(h *history, r *ledger.Row, first uint64, links []link) error {
@@ -281,7 +330,8 @@ func (e *Engine) fold(h *history, r *usage.Row, seq, first uint64, links []link)
 	return links, nil
 }
 
-// replayedBook finds the section's tenant. One that the state does not know yet comes into being with its first section.
+// replayedBook finds the section's tenant. One that the state does not know yet comes into being with its first
+// section.
 func (e *Engine) replayedBook(head sectionHead) (*book, error) {
 	if int(head.tenant) < len(e.byNumber) {
 		if b := e.byNumber[head.tenant]; b != nil {
@@ -291,7 +341,7 @@ func (e *Engine) replayedBook(head sectionHead) (*book, error) {
 	if head.first != 1 || head.tenant == 0 || head.tenant != uint32(len(e.byNumber)) {
 		return nil, errors.New("no such tenant")
 	}
-	b := newBook(head.tenant, "")
+	b := newBook(head.tenant, "", e.options.Kinds)
 	e.byNumber = append(e.byNumber, b)
 	e.nextNumber = head.tenant + 1
 	return b, nil
@@ -299,8 +349,8 @@ func (e *Engine) replayedBook(head sectionHead) (*book, error) {
 
 // nameBook files a new book under the id that its first row gave it.
 func (e *Engine) nameBook(b *book) {
-	if b.config.tenant != nil {
-		b.id = b.config.tenant.ID
+	if b.resident.Exists() {
+		b.id = b.resident.TenantID()
 		e.byID[b.id] = b
 	}
 }
@@ -311,7 +361,7 @@ func (e *Engine) replayedSection(b *book, s *section, place state.Section) {
 	last.Chain = s.after(last.Chain, &e.hasher)
 	last.Seq, last.Clock = s.first+uint64(s.count())-1, s.at
 	b.seq, b.clock = last.Seq, last.Clock
-	b.published.Store(&published{head: last, config: b.config})
+	b.published.Store(&published{head: last, resident: b.resident})
 	e.notes[0].heads[b] = struct{}{}
 }
 
@@ -325,7 +375,7 @@ func (e *Engine) afterReplayed(next journal.Position) error {
 			}
 		}
 	}
-	if e.cells.dirty >= e.cells.most || e.notes[0].size() >= maxNotes {
+	if e.cells.dirty >= e.cells.most || e.notes[0].full() {
 		return e.save(e.freeze(next))
 	}
 	return nil

@@ -15,12 +15,12 @@ import (
 // files that cannot be read, and everything after are read from the journal. The slices may already know rows that
 // the view does not: their numbers tell.
 func (v *view) Slice(q store.SliceQuery, fn func(*store.Slice) error) error {
-	m := v.config.catalog.Number(q.Meter)
+	m := v.resident.Catalog.Number(q.Meter)
 	if m == nil {
 		return problem.New(problem.NotFound, "no meter of that number")
 	}
 	hint := store.RowHint{From: q.From, To: q.To, Events: true}
-	if err := v.config.horizon.Missing(0, hint, v.hasLeft); err != nil {
+	if err := v.resident.Horizon.Missing(0, hint, v.hasLeft); err != nil {
 		return err
 	}
 	s := v.e.slicer

@@ -263,12 +263,12 @@ func (s *slicer) take(payload []byte, only *calendar.Month) (err error) {
 		if b == nil {
 			return fmt.Errorf("tenant number %d is not in the state: run `tallystick rebuild`", head.tenant)
 		}
-		catalog := b.published.Load().config.catalog
-		section, err := s.decoder.decode(head, catalog)
+		set := b.published.Load().resident
+		section, err := s.decoder.decode(head, set)
 		if err != nil {
 			return err
 		}
-		slug := func(number uint32) string { return catalog.Number(number).Slug }
+		slug := func(number uint32) string { return set.Catalog.Number(number).Slug }
 		for i := range section.rows {
 			if e := section.rows[i].Event; e != nil && (only == nil || e.Month() == *only) {
 				s.batch.Add(b.id, &section.rows[i], slug)

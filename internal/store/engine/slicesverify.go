@@ -62,7 +62,7 @@ func (c *sliceCheck) rows(b *book, pos journal.Position, s *section) {
 	if c == nil || !pos.Less(c.snapshot.Covered) {
 		return
 	}
-	catalog := b.published.Load().config.catalog
+	catalog := b.published.Load().resident.Catalog
 	for i := range s.rows {
 		r := &s.rows[i]
 		if r.Event == nil || c.inHole(r.Event.Month(), pos) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/tallystick/tallystick/internal/core/calendar"
@@ -103,8 +102,8 @@ func (n *Snapshot) Release() error {
 func (n *Snapshot) going() error { return n.pacer.going(n.ctx) }
 
 // Tenants lists tenants by id, after the given one. The operator's own is not among them.
-func (n *Snapshot) Tenants(ctx context.Context, after string, limit int) ([]tenant.Tenant, error) {
-	var out []tenant.Tenant
+func (n *Snapshot) Tenants(ctx context.Context, after string, limit int) ([]store.Listed, error) {
+	var out []store.Listed
 	for _, id := range page(n.heads, after, limit+1) { // one of them may be the operator
 		if id == tenant.Operator || len(out) == limit {
 			continue
@@ -112,11 +111,11 @@ func (n *Snapshot) Tenants(ctx context.Context, after string, limit int) ([]tena
 		if err := errors.Join(ctx.Err(), n.going()); err != nil {
 			return nil, err
 		}
-		b, err := loadBook(&n.state.Reader, n.heads[id])
+		self, _, err := n.state.Entity(n.heads[id].Number, tenant.Kind.Name, tenant.Self)
 		if err != nil {
-			return nil, err
+			return nil, &state.DamageError{Dir: stateDir, Err: err}
 		}
-		out = append(out, *b.config.tenant)
+		out = append(out, store.Listed{ID: id, Entity: self.Entity})
 	}
 	return out, nil
 }
@@ -134,21 +133,18 @@ func (n *Snapshot) View(ctx context.Context, id string, fn func(store.View) erro
 	if err != nil {
 		return err
 	}
-	then, err := loadBook(&n.state.Reader, head)
+	set, err := n.e.loadResident(&n.state.Reader, head.Number)
 	if err != nil {
 		return err
 	}
-	return fn(&snapshotView{
-		view:     view{e: n.e, b: b, config: then.config, head: head.Head, now: head.Clock},
-		snapshot: n, meters: then.meters,
-	})
+	v := view{e: n.e, b: b, from: &n.state.Reader, frozen: true, resident: set, head: head.Head, now: head.Clock}
+	return fn(&snapshotView{view: v, snapshot: n})
 }
 
 // snapshotView reads rows as every view does, up to its head, and what is derived from the checkpoint.
 type snapshotView struct {
 	view
 	snapshot *Snapshot
-	meters   map[uint32]state.Entity
 }
 
 func (v *snapshotView) Remains(first uint64, fn func(*ledger.Section) error) error {
@@ -160,27 +156,6 @@ func (v *snapshotView) Remains(first uint64, fn func(*ledger.Section) error) err
 	})
 }
 
-func (v *snapshotView) Meter(slug string) (store.Meter, error) {
-	m := v.config.meters[slug]
-	if m == nil {
-		return store.Meter{}, problem.New(problem.NotFound, "no meter %q", slug)
-	}
-	out := store.Meter{Meter: *m, Used: v.meters[m.Number].Used}
-	out.KeyFields = slices.Clone(m.KeyFields)
-	return out, nil
-}
-
-func (v *snapshotView) Meters(after string, limit int) (out []store.Meter, err error) {
-	for _, slug := range page(v.config.meters, after, limit) {
-		m, err := v.Meter(slug)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, m)
-	}
-	return out, nil
-}
-
 // Event leaves corrections out that came later.
 func (v *snapshotView) Event(k usage.Key) (ledger.Row, []ledger.Row, error) {
 	r, by, err := v.view.Event(k)
@@ -190,17 +165,8 @@ func (v *snapshotView) Event(k usage.Key) (ledger.Row, []ledger.Row, error) {
 	return r, slices.DeleteFunc(by, func(c ledger.Row) bool { return c.Seq > v.head.Seq }), err
 }
 
-// Adjustment does not know of an opposite that came later.
-func (v *snapshotView) Adjustment(id string) (usage.Adjustment, error) {
-	a, err := v.view.Adjustment(id)
-	if seq, _, ok := usage.ParseAdjustmentID(a.Reverted); ok && seq > v.head.Seq {
-		a.Reverted = ""
-	}
-	return a, err
-}
-
 func (v *snapshotView) Counter(id usage.CounterID) (usage.Counter, error) {
-	m := v.config.catalog.Number(id.Meter)
+	m := v.resident.Catalog.Number(id.Meter)
 	if m == nil {
 		return usage.Counter{}, problem.New(problem.NotFound, "no meter of number %d", id.Meter)
 	}
@@ -224,33 +190,8 @@ func (v *snapshotView) Counters(from store.CounterPlace, fn func(store.CounterPl
 }
 
 func (v *snapshotView) Tally(meter uint32, m calendar.Month) (usage.Tally, error) {
-	if v.config.catalog.Number(meter) == nil {
+	if v.resident.Catalog.Number(meter) == nil {
 		return usage.Tally{}, problem.New(problem.NotFound, "no meter of number %d", meter)
 	}
 	return v.snapshot.state.Tally(v.b.number, meter, m)
-}
-
-func (v *snapshotView) Periods(from calendar.Month, limit int) ([]usage.Period, error) {
-	months := map[calendar.Month]bool{}
-	for m := range v.config.periods {
-		months[m] = m >= from
-	}
-	for m := from; ; m++ {
-		next, ok, err := v.snapshot.state.NextMonth(v.b.number, m)
-		if err != nil {
-			return nil, err
-		}
-		if !ok {
-			break
-		}
-		months[next], m = true, next
-	}
-	var out []usage.Period
-	for _, m := range slices.Sorted(maps.Keys(months)) {
-		if months[m] && len(out) < limit {
-			p, _ := v.Period(m) // never fails
-			out = append(out, p)
-		}
-	}
-	return out, nil
 }

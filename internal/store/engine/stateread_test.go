@@ -90,7 +90,7 @@ func TestAChangeOfACounterThatCannotBeReadIsRefused(t *testing.T) {
 	}
 	base := ledger.Base{Month: storetest.Month, Counters: []ledger.BaseCounter{{Meter: 1, Customer: customer(500)}}}
 	err := e.Update(ctx, "acme", func(tx store.Tx) error {
-		_, err := tx.Append(ledger.Change{Event: audit.Of("period", "base_recorded", "x"), State: ledger.State{Base: &base}.Encode()})
+		_, err := tx.Append(ledger.Change{Event: audit.Of("period", "base_recorded", "x"), State: ledger.BaseKind.State(&base)})
 		return err
 	})
 	if !problem.Is(err, problem.Unavailable) {

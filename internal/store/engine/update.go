@@ -1,73 +1,133 @@
 package engine
 
 import (
-	"bytes"
 	"fmt"
 	"strings"
 	"time"
 
-	"github.com/tallystick/tallystick/internal/core/amount"
+	"github.com/tallystick/tallystick/internal/core/calendar"
+	"github.com/tallystick/tallystick/internal/core/entity"
 	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/core/tenant"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/store"
-	"github.com/tallystick/tallystick/internal/store/engine/state"
+	"github.com/tallystick/tallystick/internal/store/resident"
 )
 
-// tx is a view of what is decided, with rows of its own that are not part of it yet. The decider runs it; Engine.mu is held.
+// tx is a view of what is decided, with rows of its own that are not part of it yet. The decider runs it; Engine.mu is
+// held.
 type tx struct {
 	view
 	section *sectionBuild
 	rows    []ledger.Row
-	manual  map[usage.CounterID]amount.Amount
-	undone  map[uint64]uint64 // reverted adjustments → their opposites
+	overlay *store.Overlay // entities that the rows changed
 
-	touches []usage.CounterID // counters that the rows change; of an alert of the tenant's own quota the tally alone, without a customer
+	// What the rows leave counters and tallies as.
+	counters map[usage.CounterID]*usage.Counter
+	tallies  map[tallyID]*usage.Tally
 }
 
-// Append implements store.Tx.
+func (e *Engine) newTx(b *book, s *sectionBuild) *tx {
+	x := &tx{
+		section: s, overlay: store.NewOverlay(e.options.Kinds),
+		counters: map[usage.CounterID]*usage.Counter{}, tallies: map[tallyID]*usage.Tally{},
+	}
+	x.view = view{e: e, b: b, from: &e.state.Reader, resident: b.resident, now: s.at, tx: x}
+	x.head = b.published.Load().head
+	x.head.Seq = s.first + uint64(len(s.rows)) - 1
+	return x
+}
+
+// Append implements store.Tx. What it returns an error for has changed nothing.
 func (x *tx) Append(c ledger.Change) (uint64, error) {
-	if err := x.config.tenant.CheckKeptHere(); err != nil {
+	if err := x.resident.CheckKeptHere(); err != nil {
 		return 0, err
 	}
 	r := ledger.Row{Seq: x.section.first + uint64(len(x.section.rows)+len(x.rows)), At: x.section.at, Change: &c}
-	s, err := ledger.DecodeState(&r)
-	if err != nil {
-		return 0, err
-	}
-	if a := s.Adjustment; a != nil {
-		id := usage.CounterID{Meter: a.Meter, Customer: a.Customer, Month: a.Month}
-		if x.config.catalog.Number(a.Meter) == nil {
-			return 0, problem.New(problem.NotFound, "no meter of number %d", a.Meter)
-		}
-		x.manual[id], _ = x.manual[id].Add(a.Amount)
-		if seq, _, ok := usage.ParseAdjustmentID(a.Reverts); ok {
-			x.undone[seq] = r.Seq
+	if !c.State.IsZero() {
+		if err := x.take(r.Entity()); err != nil {
+			return 0, err
 		}
 	}
-	x.touch(s)
-	x.config = x.config.with(s)
 	x.rows = append(x.rows, r)
 	x.head.Seq = r.Seq
 	return r.Seq, nil
 }
 
-// touch notes the counters that a state will change.
-func (x *tx) touch(s ledger.State) {
-	switch {
-	case s.Adjustment != nil:
-		a := s.Adjustment
-		x.touches = append(x.touches, usage.CounterID{Meter: a.Meter, Customer: a.Customer, Month: a.Month})
-	case s.Alert != nil:
-		a := s.Alert
-		x.touches = append(x.touches, usage.CounterID{Meter: a.Meter, Customer: a.Customer, Month: a.Month})
-	case s.Base != nil:
-		for i := range s.Base.Counters {
-			in := &s.Base.Counters[i]
-			x.touches = append(x.touches, usage.CounterID{Meter: in.Meter, Customer: in.Customer, Month: s.Base.Month})
-		}
+// take makes a change take effect within the transaction.
+func (x *tx) take(ent entity.Entity) error {
+	next, err := x.e.checkChange(x.b, x.resident, &ent)
+	if err != nil {
+		return err
 	}
+	if err := x.overlay.Put(ent); err != nil {
+		return err
+	}
+	x.resident = next.resident
+	return next.effect.Apply(&pending{history{e: x.e, b: x.b}, x})
+}
+
+// checked is what a change will do.
+type checked struct {
+	resident *resident.Set
+	effect   ledger.Effect
+}
+
+// checkChange says what a change will do to a book that has so far become this set, and brings the counters that it
+// changes into memory. It is the last thing that may fail: a state that cannot be read, or a kind that this build must
+// know, refuses the call, with nothing changed. Engine.mu is held.
+func (e *Engine) checkChange(b *book, set *resident.Set, ent *entity.Entity) (next checked, err error) {
+	if _, err := e.options.Kinds.Entry(ent); err != nil {
+		return next, err
+	}
+	if next.resident, err = set.With(ent); err != nil {
+		return next, err
+	}
+	if next.effect, err = next.resident.EffectOf(ent); err != nil {
+		return next, err
+	}
+	next.effect.Touches(func(id usage.CounterID) {
+		if err == nil {
+			err = e.reach(b, next.resident.Catalog, id)
+		}
+	})
+	return next, err
+}
+
+// pending is the past as a transaction's rows leave it. Effects ask for nothing but what is here.
+type pending struct {
+	history
+	x *tx
+}
+
+func (p *pending) Catalog() *usage.Catalog { return p.x.resident.Catalog }
+
+func (p *pending) Closed(m calendar.Month) bool { return p.x.resident.Closed(m) }
+
+func (p *pending) Counter(id usage.CounterID) (*usage.Counter, error) {
+	if c := p.x.counters[id]; c != nil {
+		return c, nil
+	}
+	c, err := p.x.Counter(id)
+	if err != nil {
+		return nil, err
+	}
+	p.x.counters[id] = &c
+	return &c, nil
+}
+
+func (p *pending) Tally(meter uint32, m calendar.Month) (*usage.Tally, error) {
+	id := tallyID{p.b, meter, m}
+	if t := p.x.tallies[id]; t != nil {
+		return t, nil
+	}
+	t, err := p.x.Tally(meter, m)
+	if err != nil {
+		return nil, err
+	}
+	p.x.tallies[id] = &t
+	return &t, nil
 }
 
 // decideUpdate runs an Update and takes its rows into the group, or discards them. Engine.mu is held.
@@ -78,21 +138,16 @@ func (e *Engine) decideUpdate(g *group, w *work) {
 		return
 	}
 	s := g.sectionFor(e, b)
-	x := &tx{section: s, manual: map[usage.CounterID]amount.Amount{}, undone: map[uint64]uint64{}}
-	x.view = view{e: e, b: b, config: b.config, head: b.published.Load().head, now: s.at, tx: x}
-	x.head.Seq = s.first + uint64(len(s.rows)) - 1
+	x := e.newTx(b, s)
 	if w.err = store.RunUpdate(w.update, x); w.err != nil {
 		return
 	}
-	if x.config.tenant == nil {
+	if !x.resident.Exists() {
 		w.err = errNoTenant(w.tenantID)
 		return
 	}
 	bound := changeBound(x.rows)
 	if w.err = e.canDecide(g, bound); w.err != nil {
-		return
-	}
-	if w.err = e.reach(x); w.err != nil {
 		return
 	}
 	g.bound += bound
@@ -104,125 +159,109 @@ func (e *Engine) decideUpdate(g *group, w *work) {
 		s.rows = append(s.rows, x.rows[i])
 		s.place.Changes = true
 		if err := e.applyChange(b, &x.rows[i]); err != nil {
-			w.err = e.halfDecided(err) // Append decoded the very same state, and reach has read what it changes
+			w.err = e.halfDecided(err) // Append has checked the very same change and read what it needs
 			return
 		}
 	}
 	e.touched(g, s)
 }
 
-// reach brings what the rows of a transaction change into memory. It is the last thing that may fail: a state that cannot be read refuses
-// the call, with nothing changed. Engine.mu is held.
-func (e *Engine) reach(x *tx) error {
-	for _, id := range x.touches {
-		m := x.config.catalog.Number(id.Meter) // the transaction itself may have made it
-		if m == nil {
-			return problem.New(problem.NotFound, "no meter of number %d", id.Meter)
-		}
-		if usage.AddsUp(m.Aggregation) {
-			if _, err := e.findTally(tallyID{x.b, id.Meter, id.Month}); err != nil {
-				return unreadable(err)
-			}
-		}
-		hash := cellHash(x.b.number, id, hashCustomer(id.Customer))
-		if id.Customer == "" || e.cells.find(x.b, id, hash) != nil {
-			continue
-		}
-		if _, err := e.loadCell(x.b, id, hash, m.Slug); err != nil {
+// reach brings a counter that a change touches into memory; one without a customer stands for the tally of its meter
+// alone. Engine.mu is held.
+func (e *Engine) reach(b *book, catalog *usage.Catalog, id usage.CounterID) error {
+	m := catalog.Number(id.Meter)
+	if usage.AddsUp(m.Aggregation) {
+		if _, err := e.findTally(tallyID{b, id.Meter, id.Month}); err != nil {
 			return unreadable(err)
 		}
+	}
+	hash := cellHash(b.number, id, hashCustomer(id.Customer))
+	if id.Customer == "" || e.cells.find(b, id, hash) != nil {
+		return nil
+	}
+	if _, err := e.loadCell(b, id, hash, m.Slug); err != nil {
+		return unreadable(err)
 	}
 	return nil
 }
 
 func unreadable(err error) error {
-	return problem.Wrap(problem.Unavailable, err, "the counters that this changes cannot be read now; nothing was changed").Retry(5 * time.Second)
+	p := problem.Wrap(problem.Unavailable, err, "the counters that this changes cannot be read: nothing was changed")
+	return p.Retry(5 * time.Second)
 }
 
-// halfDecided ends the engine: memory holds a part of what was being decided, and it must not be written. Only a restart makes memory
-// and disk one again.
+// halfDecided ends the engine: memory holds a part of what was being decided, and it must not be written. Only a
+// restart makes memory and disk one again.
 func (e *Engine) halfDecided(err error) error {
 	e.fail(fmt.Errorf("what was decided could not be applied: %w", err))
 	return e.errFailed()
 }
 
-// bookOf returns a tenant's ledger, a new one for a tenant that is not there yet. A deployment that was moved takes no new tenants.
-// Engine.mu is held.
+// bookOf returns a tenant's ledger, a new one for a tenant that is not there yet. A deployment that was moved takes no
+// new tenants. Engine.mu is held.
 func (e *Engine) bookOf(tenantID string) (*book, error) {
 	if b := e.byID[tenantID]; b != nil {
 		return b, nil
 	}
 	if operator := e.byID[tenant.Operator]; operator != nil {
-		if err := operator.config.tenant.CheckKeptHere(); err != nil {
+		if err := operator.resident.CheckKeptHere(); err != nil {
 			return nil, err
 		}
 	}
-	return newBook(e.nextNumber, tenantID), nil
+	return newBook(e.nextNumber, tenantID, e.options.Kinds), nil
+}
+
+// ownCells are the cells of the counters that the transaction's rows change: checkChange has brought them into memory.
+func (x *tx) ownCells() (out []*cell) {
+	for id, c := range x.counters {
+		if !c.Empty() {
+			out = append(out, x.e.cells.find(x.b, id, cellHash(x.b.number, id, hashCustomer(id.Customer))))
+		}
+	}
+	return out
 }
 
 // applyChange makes a change row take effect: when it is decided, and again when it is replayed. Engine.mu is held.
 func (e *Engine) applyChange(b *book, r *ledger.Row) error {
-	s, err := ledger.DecodeState(r)
-	if err != nil {
-		return err
-	}
 	e.noteAudit(b, r)
-	b.config = b.config.with(s)
-	ent := state.Entity{Seq: r.Seq, At: r.At, State: bytes.Clone(r.Change.State)}
-	switch {
-	case s.Tenant != nil:
-		ent.Class = state.ClassTenant
-	case s.Key != nil:
-		ent.Class, ent.Name = state.ClassKey, s.Key.ID
-	case s.Close != nil:
-		ent.Class, ent.Name = state.ClassPeriod, s.Close.Month.String()
-	case s.Floor != nil:
-		if *s.Floor != b.config.horizon.Floor { // it only moves forward
-			return nil
-		}
-		ent.Class = state.ClassFloor
-	case s.Archive != nil:
-		ent.Class, ent.Name = state.ClassArchive, s.Archive.Month.String()
-	case s.Base != nil:
-		return e.applyBase(b, s.Base)
-	case s.Meter != nil:
-		ent.Class, ent.Name = state.ClassMeter, s.Meter.Slug
-		ent.Used = b.meters[s.Meter.Number].Used
-		b.meters[s.Meter.Number] = ent
-	case s.Adjustment != nil:
-		return e.adjust(b, s.Adjustment)
-	case s.Request != nil:
-		e.noteRequest(b, s.Request, r.Seq)
-		return nil
-	case s.Plan != nil:
-		ent.Class, ent.Name = state.ClassPlan, s.Plan.Name
-	case s.Assignment != nil:
-		ent.Class, ent.Name = state.ClassAssign, s.Assignment.Customer
-	case s.Alert != nil:
-		return e.tell(b, s.Alert)
-	default:
+	if r.Change.State.IsZero() {
 		return nil
 	}
-	e.noteEntity(b, ent)
-	return nil
-}
-
-func (e *Engine) adjust(b *book, a *usage.Adjustment) error {
-	m := b.config.catalog.Number(a.Meter)
-	c, err := e.cell(b, usage.CounterID{Meter: a.Meter, Customer: a.Customer, Month: a.Month}, hashCustomer(a.Customer))
+	ent := cloneEntity(r.Entity())
+	entry, err := e.options.Kinds.Entry(ent)
 	if err != nil {
 		return err
 	}
-	e.cells.touch(c)
-	c.Adjust(a.Amount, m.Aggregation, b.config.closed(a.Month))
-	if seq, _, ok := usage.ParseAdjustmentID(a.Reverts); ok {
-		e.notes[0].reverted[rowKey{b, seq}] = a.Seq
+	set, err := b.resident.With(ent)
+	if err != nil {
+		return err
 	}
-	return nil
+	effect, err := set.EffectOf(ent)
+	if err != nil {
+		return err
+	}
+	b.resident = set
+	if err := b.assign(ent); err != nil {
+		return err
+	}
+	e.noteEntity(b, ent, &entry)
+	return e.applyEffect(b, &effect)
 }
 
-func (e *Engine) noteEntity(b *book, ent state.Entity) {
-	e.notes[0].entities[entityKey{b, ent.Class, ent.Name}] = ent
+// applyEffect changes the counters that a change is about. A base may be all that is left of a meter's events.
+func (e *Engine) applyEffect(b *book, f *ledger.Effect) error {
+	h := &history{e: e, b: b}
+	err := f.Apply(h)
+	f.Touches(func(id usage.CounterID) {
+		if err != nil || id.Customer == "" || b.used[id.Meter] {
+			return
+		}
+		var c *cell
+		if c, err = e.cell(b, id, hashCustomer(id.Customer)); err == nil && c.HasRows() {
+			e.use(b, id.Meter)
+		}
+	})
+	return err
 }
 
 // use notes a meter's first event.
@@ -231,13 +270,10 @@ func (e *Engine) use(b *book, number uint32) {
 		return
 	}
 	b.lastUsed = number
-	ent := b.meters[number]
-	if ent.Used {
-		return
+	if !b.used[number] {
+		b.used[number] = true
+		e.notes[0].used[usedMeter{b, number}] = struct{}{}
 	}
-	ent.Used = true
-	b.meters[number] = ent
-	e.noteEntity(b, ent)
 }
 
 func (e *Engine) noteCorrection(b *book, r *usage.Row, seq uint64) {

@@ -147,7 +147,7 @@ func (c *keyCheck) record(pos journal.Position, payload []byte) (err error) {
 		if p.First != head.first || p.Rows != head.rows || p.Position != pos || p.Offset != head.offset && payload[0] == recordVersion {
 			return fmt.Errorf("rows from %d on of tenant %s are here, but the state says otherwise: run `tallystick rebuild`", head.first, b.id)
 		}
-		s, err := c.decoder.decode(head, b.published.Load().config.catalog)
+		s, err := c.decoder.decode(head, b.published.Load().resident)
 		if err != nil {
 			return err
 		}

@@ -5,25 +5,26 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tallystick/tallystick/internal/core/amount"
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/problem"
-	"github.com/tallystick/tallystick/internal/core/tenant"
 	"github.com/tallystick/tallystick/internal/core/usage"
-	"github.com/tallystick/tallystick/internal/store"
 	"github.com/tallystick/tallystick/internal/store/engine/keyindex"
+	"github.com/tallystick/tallystick/internal/store/engine/state"
+	"github.com/tallystick/tallystick/internal/store/resident"
 )
 
-// view reads a book. A reader's view is of what was durable when it began; what it reads from memory it returns only when
-// that is durable too. A transaction's view is of what is decided, its own rows included.
+// view reads a book. A reader's view is of what was durable when it began; what it reads from memory it returns only
+// when that is durable too. A transaction's view is of what is decided, its own rows included.
 type view struct {
-	e      *Engine
-	b      *book
-	config *config
-	head   ledger.Head
-	now    calendar.Micros
-	tx     *tx // nil for a reader
+	e        *Engine
+	b        *book
+	from     *state.Reader
+	frozen   bool // it is of a checkpoint: what is in memory is not looked at
+	resident *resident.Set
+	head     ledger.Head
+	now      calendar.Micros
+	tx       *tx // nil for a reader
 }
 
 // settled runs fn on the state in memory and, for a reader, waits until what it saw is durable.
@@ -43,8 +44,8 @@ func (v *view) settled(fn func() error) error {
 	}
 }
 
-// locked runs fn under the lock and returns the last group that changed the book. A panic in fn must not leave the lock held: whoever
-// recovers from it goes on serving.
+// locked runs fn under the lock and returns the last group that changed the book. A panic in fn must not leave the
+// lock held: whoever recovers from it goes on serving.
 func (v *view) locked(fn func() error) (*group, error) {
 	v.e.mu.RLock()
 	defer v.e.mu.RUnlock()
@@ -54,56 +55,6 @@ func (v *view) locked(fn func() error) (*group, error) {
 
 func (v *view) Now() calendar.Micros { return v.now }
 func (v *view) Head() ledger.Head    { return v.head }
-
-func (v *view) Tenant() (tenant.Tenant, error) {
-	if v.config.tenant == nil {
-		return tenant.Tenant{}, errNoTenant(v.b.id)
-	}
-	t := *v.config.tenant
-	t.AllowedOrigins = slices.Clone(t.AllowedOrigins)
-	return t, nil
-}
-
-func (v *view) APIKey(id string) (tenant.APIKey, error) {
-	if k := v.config.keys[id]; k != nil {
-		return *k, nil
-	}
-	return tenant.APIKey{}, problem.New(problem.NotFound, "no API key %q", id)
-}
-
-func (v *view) APIKeys(after string, limit int) ([]tenant.APIKey, error) {
-	var out []tenant.APIKey
-	for _, id := range page(v.config.keys, after, limit) {
-		out = append(out, *v.config.keys[id])
-	}
-	return out, nil
-}
-
-func (v *view) Meter(slug string) (store.Meter, error) {
-	m := v.config.meters[slug]
-	if m == nil {
-		return store.Meter{}, problem.New(problem.NotFound, "no meter %q", slug)
-	}
-	out := store.Meter{Meter: *m}
-	out.KeyFields = slices.Clone(m.KeyFields)
-	err := v.settled(func() error {
-		out.Used = v.b.meters[m.Number].Used
-		return nil
-	})
-	return out, err
-}
-
-func (v *view) Meters(after string, limit int) ([]store.Meter, error) {
-	var out []store.Meter
-	for _, slug := range page(v.config.meters, after, limit) {
-		m, err := v.Meter(slug)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, m)
-	}
-	return out, nil
-}
 
 // page lists the names above after, in order.
 func page[T any](m map[string]T, after string, limit int) []string {
@@ -142,8 +93,8 @@ func (v *view) Event(k usage.Key) (ledger.Row, []ledger.Row, error) {
 	return row, corrections, nil
 }
 
-// find looks for a fact and for the rows that correct it. Files are read without the lock: what a checkpoint moves into them meanwhile
-// is then seen twice, not missed.
+// find looks for a fact and for the rows that correct it. Files are read without the lock: what a checkpoint moves
+// into them meanwhile is then seen twice, not missed.
 func (v *view) find(k usage.Key) (found keyindex.Found, corrections []uint64, err error) {
 	var h hasher
 	hashes, probed := []keyindex.Hash{h.key(v.e.index.Seed(), v.b.number, k)}, make([]keyindex.Found, 1)
@@ -178,7 +129,7 @@ func (v *view) row(seq uint64) (ledger.Row, error) {
 		return cloneRow(r), nil
 	}
 	var d decoder
-	s, err := v.e.readSection(v.b, seq, &d, v.config.catalog)
+	s, err := v.e.readSection(v.b, seq, &d, v.resident)
 	if err != nil {
 		return ledger.Row{}, err
 	}
@@ -204,7 +155,8 @@ func cloneRow(r *ledger.Row) ledger.Row {
 		for _, s := range []*string{&c.Type, &c.Source, &c.Actor, &c.EntityType, &c.EntityID, &c.Payload} {
 			*s = strings.Clone(*s)
 		}
-		c.State = slices.Clone(c.State)
+		c.State.Kind, c.State.ID = strings.Clone(c.State.Kind), strings.Clone(c.State.ID)
+		c.State.Data = slices.Clone(c.State.Data)
 		out.Change = &c
 		return out
 	}
@@ -212,82 +164,20 @@ func cloneRow(r *ledger.Row) ledger.Row {
 	return out
 }
 
-func (v *view) Adjustment(id string) (usage.Adjustment, error) {
-	missing := problem.New(problem.NotFound, "no adjustment %q", id)
-	seq, number, ok := usage.ParseAdjustmentID(id)
-	if !ok || seq == 0 || seq > v.head.Seq {
-		return usage.Adjustment{}, missing
-	}
-	r, err := v.row(seq)
-	if problem.Is(err, problem.Archived) {
-		return usage.Adjustment{}, missing // adjusted rows stay
-	}
-	if err != nil {
-		return usage.Adjustment{}, err
-	}
-	if r.Event != nil {
-		for i := range r.Event.Outcomes {
-			if a, late := usage.LateAdjustment(r.Event, &r.Event.Outcomes[i], seq, r.At); late && a.Meter == number {
-				return a, nil
-			}
-		}
-		return usage.Adjustment{}, missing
-	}
-	s, err := ledger.DecodeState(&r)
-	if err != nil {
-		return usage.Adjustment{}, err
-	}
-	if s.Adjustment == nil || number != 0 {
-		return usage.Adjustment{}, missing
-	}
-	a := *s.Adjustment
-	by, err := v.reverted(seq)
-	if by != 0 {
-		a.Reverted = usage.ManualID(by)
-	}
-	return a, err
-}
-
-// reverted returns the row that undid an adjustment, or 0.
-func (v *view) reverted(seq uint64) (by uint64, err error) {
-	if v.tx != nil && v.tx.undone[seq] != 0 {
-		return v.tx.undone[seq], nil
-	}
-	err = v.settled(func() error {
-		for _, n := range v.e.notes {
-			if by = n.reverted[rowKey{v.b, seq}]; by != 0 {
-				return nil
-			}
-		}
-		return nil
-	})
-	if err != nil || by != 0 {
-		return by, err
-	}
-	return v.e.state.Reverted(v.b.number, seq) // without the lock, like a counter
-}
-
-func (v *view) Period(m calendar.Month) (usage.Period, error) {
-	if p, ok := v.config.periods[m]; ok {
-		return p, nil
-	}
-	return usage.Period{Month: m}, nil
-}
-
-func (v *view) Periods(from calendar.Month, limit int) ([]usage.Period, error) {
+// Months implements store.View.
+func (v *view) Months(from calendar.Month, limit int) ([]calendar.Month, error) {
 	months := map[calendar.Month]bool{}
-	for m := range v.config.periods {
-		months[m] = true
-	}
-	cells, err := v.dirtyCells()
-	if err != nil {
-		return nil, err
-	}
-	for _, c := range cells {
-		months[c.id.Month] = true
+	if !v.frozen {
+		cells, err := v.dirtyCells()
+		if err != nil {
+			return nil, err
+		}
+		for _, c := range cells {
+			months[c.id.Month] = c.id.Month >= from
+		}
 	}
 	for m := from; ; m++ {
-		next, ok, err := v.e.state.NextMonth(v.b.number, m)
+		next, ok, err := v.from.NextMonth(v.b.number, m)
 		if err != nil {
 			return nil, err
 		}
@@ -296,20 +186,7 @@ func (v *view) Periods(from calendar.Month, limit int) ([]usage.Period, error) {
 		}
 		months[next], m = true, next
 	}
-	var out []usage.Period
-	for _, m := range slices.Sorted(maps.Keys(months)) {
-		if m >= from && len(out) < limit {
-			p, _ := v.Period(m)
-			out = append(out, p)
-		}
-	}
-	return out, nil
-}
-
-// pending is what the transaction itself added by hand.
-func (v *view) pending(id usage.CounterID) amount.Amount {
-	if v.tx == nil {
-		return amount.Zero
-	}
-	return v.tx.manual[id]
+	maps.DeleteFunc(months, func(_ calendar.Month, wanted bool) bool { return !wanted })
+	out := slices.Sorted(maps.Keys(months))
+	return out[:min(max(limit, 0), len(out))], nil
 }

@@ -2,38 +2,37 @@ package postgres
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"time"
 
-	"github.com/tallystick/tallystick/internal/core/problem"
+	"github.com/tallystick/tallystick/internal/core/entity"
 	"github.com/tallystick/tallystick/internal/core/tenant"
 	"github.com/tallystick/tallystick/internal/store"
 )
 
 const (
-	// configAge is how long access trusts what it remembers: a key that was revoked through another node stops here
-	// within that, and one second is promised. What this node committed itself it knows at once.
-	configAge = 500 * time.Millisecond
-	// maxConfigs bounds the tenants whose configuration is remembered.
-	maxConfigs = 4096
+	// setAge is how long access trusts what it remembers: a key that was revoked through another node stops here within
+	// that, and one second is promised. What this node committed itself it knows at once.
+	setAge = 500 * time.Millisecond
+	// maxSets bounds the tenants whose resident entities are remembered.
+	maxSets = 4096
 )
 
-// configs remembers the configuration of tenants. An entry is a hint for Record, which compares versions under the lock, and for a
-// moment an answer for Access.
-type configs struct {
+// residentSets remembers the resident entities of tenants. An entry is a hint for Record, which compares versions under
+// the lock, and for a moment an answer for Access.
+type residentSets struct {
 	mu      sync.Mutex // guards entries and what is in them
-	entries map[string]*configEntry
+	entries map[string]*residentEntry
 	clock   func() time.Time // for tests; nil: the machine's
 }
 
-type configEntry struct {
-	config *config
+type residentEntry struct {
+	set    *residentSet
 	at     time.Time  // when it was known to be the latest; zero: not known
 	asking sync.Mutex // held by the one who reads it anew
 }
 
-func (c *configs) now() time.Time {
+func (c *residentSets) now() time.Time {
 	if c.clock != nil {
 		return c.clock()
 	}
@@ -41,74 +40,74 @@ func (c *configs) now() time.Time {
 }
 
 // entry returns the tenant's entry, making an empty one.
-func (c *configs) entry(id string) *configEntry {
+func (c *residentSets) entry(id string) *residentEntry {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e := c.entries[id]
 	if e == nil {
 		for other := range c.entries {
-			if len(c.entries) < maxConfigs {
+			if len(c.entries) < maxSets {
 				break
 			}
 			delete(c.entries, other)
 		}
-		e = &configEntry{}
+		e = &residentEntry{}
 		c.entries[id] = e
 	}
 	return e
 }
 
 // get returns what is remembered, and whether it is recent enough for access.
-func (c *configs) get(id string) (*config, bool) {
+func (c *residentSets) get(id string) (*residentSet, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e := c.entries[id]
-	if e == nil || e.config == nil {
+	if e == nil || e.set == nil {
 		return nil, false
 	}
-	return e.config, c.now().Sub(e.at) < configAge
+	return e.set, c.now().Sub(e.at) < setAge
 }
 
-// put remembers a configuration that was read or committed, unless a later one is known. It says nothing of how recent it is.
-func (c *configs) put(id string, config *config) { c.fresh(id, config, time.Time{}) }
+// put remembers a set that was read or committed, unless a later one is known. It says nothing of how recent it is.
+func (c *residentSets) put(id string, set *residentSet) { c.fresh(id, set, time.Time{}) }
 
-// fresh remembers a configuration that was the latest at some moment.
-func (c *configs) fresh(id string, config *config, at time.Time) {
+// fresh remembers a set that was the latest at some moment.
+func (c *residentSets) fresh(id string, set *residentSet, at time.Time) {
 	e := c.entry(id)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case e.config == nil || e.config.version < config.version:
-		e.config, e.at = config, at
-	case e.config.version == config.version && at.After(e.at):
+	case e.set == nil || e.set.version < set.version:
+		e.set, e.at = set, at
+	case e.set.version == set.version && at.After(e.at):
 		e.at = at
 	}
 }
 
 // forget drops what is remembered of a tenant, so that it is read anew.
-func (c *configs) forget(id string) {
+func (c *residentSets) forget(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if e := c.entries[id]; e != nil {
-		e.config, e.at = nil, time.Time{}
+		e.set, e.at = nil, time.Time{}
 	}
 }
 
-// config returns some configuration of the tenant, however old, or says that the tenant does not exist.
-func (s *Store) config(ctx context.Context, id string) (*config, error) {
-	if c, _ := s.configs.get(id); c != nil {
-		return c, nil
+// someSet returns some set of the tenant, however old, or says that the tenant does not exist.
+func (s *Store) someSet(ctx context.Context, id string) (*residentSet, error) {
+	if set, _ := s.sets.get(id); set != nil {
+		return set, nil
 	}
-	return s.latest(ctx, id)
+	return s.latestSet(ctx, id)
 }
 
-// latest reads the tenant's configuration. It is loaded only if its version is not the one that is remembered.
-func (s *Store) latest(ctx context.Context, id string) (*config, error) {
+// latestSet reads the tenant's set. It is loaded only if its version is not the one that is remembered.
+func (s *Store) latestSet(ctx context.Context, id string) (*residentSet, error) {
 	if !clean(id) {
 		return nil, errNoTenant(id)
 	}
-	began := s.configs.now()
-	var config *config
+	began := s.sets.now()
+	var set *residentSet
 	err := s.reading(ctx, roleServe, id, func(ctx context.Context, c *session) error {
 		var h head
 		if err := c.ask(ctx, readHead, s.headFrom(&h), []byte(id)); err != nil {
@@ -117,82 +116,71 @@ func (s *Store) latest(ctx context.Context, id string) (*config, error) {
 		if !h.exists {
 			return errNoTenant(id)
 		}
-		if config, _ = s.configs.get(id); config != nil && config.version == h.version {
+		if set, _ = s.sets.get(id); set != nil && set.version == h.version {
 			return nil
 		}
 		var err error
-		config, err = c.loadConfig(ctx, id, h.version)
+		set, err = s.loadSet(ctx, c, id, h.version)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	s.configs.fresh(id, config, began)
-	return config, nil
+	s.sets.fresh(id, set, began)
+	return set, nil
 }
 
 // Access implements store.Store.
-func (s *Store) Access(ctx context.Context, tenantID, keyID string) (tenant.Tenant, tenant.APIKey, error) {
+func (s *Store) Access(ctx context.Context, tenantID, keyID string) (store.Access, error) {
 	if err := s.open(ctx); err != nil {
-		return tenant.Tenant{}, tenant.APIKey{}, err
+		return store.Access{}, err
 	}
-	c, recent := s.configs.get(tenantID)
-	if !recent || c.keys[keyID] == nil {
+	set, recent := s.sets.get(tenantID)
+	if !recent || !set.HasKey(keyID) {
 		var err error
-		if c, err = s.renewed(ctx, tenantID, keyID); err != nil {
-			return tenant.Tenant{}, tenant.APIKey{}, err
+		if set, err = s.renewed(ctx, tenantID, keyID); err != nil {
+			return store.Access{}, err
 		}
 	}
-	k := c.keys[keyID]
-	if k == nil {
-		return tenant.Tenant{}, tenant.APIKey{}, problem.New(problem.NotFound, "no API key %q", keyID)
-	}
-	return ownTenant(c.tenant), *k, nil
+	return set.Access(keyID)
 }
 
-// renewed reads the configuration anew, once for all who ask at the same time.
-func (s *Store) renewed(ctx context.Context, tenantID, keyID string) (*config, error) {
+// renewed reads the set anew, once for all who ask at the same time.
+func (s *Store) renewed(ctx context.Context, tenantID, keyID string) (*residentSet, error) {
 	if !clean(tenantID) {
 		return nil, errNoTenant(tenantID)
 	}
-	e := s.configs.entry(tenantID)
+	e := s.sets.entry(tenantID)
 	e.asking.Lock()
 	defer e.asking.Unlock()
-	if c, recent := s.configs.get(tenantID); recent && c.keys[keyID] != nil {
-		return c, nil
+	if set, recent := s.sets.get(tenantID); recent && set.HasKey(keyID) {
+		return set, nil
 	}
-	return s.latest(ctx, tenantID)
+	return s.latestSet(ctx, tenantID)
 }
 
-// ownTenant is a tenant that the caller may do with as it likes.
-func ownTenant(t *tenant.Tenant) tenant.Tenant {
-	out := *t
-	out.AllowedOrigins = slices.Clone(t.AllowedOrigins)
-	return out
-}
+// The directory's policy and the index that the list is read from name the kind too.
+var listTenants = &statement{name: "list_tenants", choosy: true, sql: `SELECT tenant_id, ` + entityColumns + `
+	FROM entities WHERE kind = '` + tenant.Kind.Name + `' AND tenant_id > $1 AND tenant_id <> $2
+	ORDER BY tenant_id LIMIT $3`}
 
-// Tenants implements store.Store. The directory's role reads this one table and nothing else.
-func (s *Store) Tenants(ctx context.Context, after string, limit int) ([]tenant.Tenant, error) {
+// Tenants implements store.Store. The directory's role reads the tenants' own entities and nothing else.
+func (s *Store) Tenants(ctx context.Context, after string, limit int) ([]store.Listed, error) {
 	if err := s.open(ctx); err != nil {
 		return nil, err
 	}
 	if err := store.CheckPlace(after); err != nil {
 		return nil, err
 	}
-	var out []tenant.Tenant
+	var out []store.Listed
 	err := s.reading(ctx, roleDirectory, "", func(ctx context.Context, c *session) error {
 		return c.ask(ctx, listTenants, func(in *reader) error {
-			id := in.text()
-			state, err := readState(in, kindTenant)
-			switch {
-			case problem.Is(err, problem.Unavailable):
+			t := store.Listed{ID: in.text(), Entity: readEntity(in)}
+			if !s.options.Kinds.Knows(&t.Entity.State) {
 				// Of a newer build: questions to it are answered with that, those to all others go on.
-				out = append(out, tenant.Tenant{ID: id})
-			case err == nil && state.Tenant != nil:
-				out = append(out, *state.Tenant)
-			case err != nil:
-				return err
+				t.Entity = entity.Entity{}
 			}
+			out = append(out, t)
 			return nil
 		}, []byte(after), []byte(tenant.Operator), int8Param(int64(limit)))
 	})

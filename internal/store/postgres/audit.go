@@ -11,10 +11,12 @@ import (
 	"github.com/tallystick/tallystick/internal/store"
 )
 
-// auditFilters are the columns that a query of the audit log may name, in the order of their bits in a statement's number.
+// auditFilters are the columns that a query of the audit log may name, in the order of their bits in a statement's
+// number.
 var auditFilters = [...]string{"entity_type", "entity_id", "type", "source"}
 
-// auditEvents has a statement for every set of filters: with one that says "or not asked for", the planner could use no index.
+// auditEvents has a statement for every set of filters: with one that says "or not asked for", the planner could use no
+// index.
 var auditEvents = func() (all [1 << len(auditFilters)]*statement) {
 	for set := range all {
 		where, next := "tenant_id = $1 AND seq >= $2 AND seq < $3 AND entity_type <> '"+audit.EntityRequest+"'", 6

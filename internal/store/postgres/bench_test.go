@@ -20,8 +20,9 @@ import (
 	"github.com/tallystick/tallystick/internal/store/storetest"
 )
 
-// The benchmarks run the store beside what a careful team would write by hand, on a server that syncs its disk: exact dedupe with
-// one duplicate in twenty, a row and a counter for each event. Compare the lines of one run; the machine decides the rest.
+// The benchmarks run the store beside what a careful team would write by hand, on a server that syncs its disk: exact
+// dedupe with one duplicate in twenty, a row and a counter for each event. Compare the lines of one run; the machine
+// decides the rest.
 //
 //	go test -run '^$' -bench . ./internal/store/postgres
 

@@ -16,8 +16,8 @@ import (
 	"github.com/tallystick/tallystick/internal/store/storetest"
 )
 
-// largest is a store with a meter that cannot subtract, so that a correction reads the rows of its counter, and a batch of facts for it
-// that is larger than what is sent at a time.
+// largest is a store with a meter that cannot subtract, so that a correction reads the rows of its counter, and a batch
+// of facts for it that is larger than what is sent at a time.
 func largest(t *testing.T) (s *Store, url string, facts []usage.Event) {
 	t.Helper()
 	clock := storetest.NewClock()
@@ -42,8 +42,8 @@ func recorded(t *testing.T, s *Store, events ...usage.Event) []usage.Verdict {
 	return verdicts
 }
 
-// Given a batch of which the server has some rows already while the rest is decided, when its last fact corrects one of them, then
-// each row is folded once: those on their way and those of earlier commits.
+// Given a batch of which the server has some rows already while the rest is decided, when its last fact corrects one of
+// them, then each row is folded once: those on their way and those of earlier commits.
 func TestCorrectionsInsideALargeBatch(t *testing.T) {
 	t.Parallel()
 	s, _, facts := largest(t)
@@ -52,7 +52,7 @@ func TestCorrectionsInsideALargeBatch(t *testing.T) {
 	recorded(t, s, append(facts[chunk:], storetest.Correction("fix-1", facts[top-1].ID, fmt.Sprint(-top)))...)
 	recorded(t, s, storetest.Correction("fix-2", facts[top-2].ID, fmt.Sprint(1-top)))
 	err := s.View(context.Background(), "acme", func(v store.View) error {
-		m, err := v.Meter("peak")
+		m, err := store.GetMeter(v, "peak")
 		if err != nil {
 			return err
 		}
@@ -68,8 +68,8 @@ func TestCorrectionsInsideALargeBatch(t *testing.T) {
 	storetest.CheckLedger(t, s, "acme")
 }
 
-// Given a row that is missing from its table, when a correction needs the rows of its counter, then it is refused aloud: a fold over
-// what is left would be a wrong bill.
+// Given a row that is missing from its table, when a correction needs the rows of its counter, then it is refused
+// aloud: a fold over what is left would be a wrong bill.
 func TestACounterWhoseRowsAreMissing(t *testing.T) {
 	t.Parallel()
 	s, url, facts := largest(t)
@@ -82,7 +82,7 @@ func TestACounterWhoseRowsAreMissing(t *testing.T) {
 		t.Errorf("a correction of a counter that lacks rows was answered %v", err)
 	}
 	err = s.View(context.Background(), "acme", func(v store.View) error {
-		m, err := v.Meter("peak")
+		m, err := store.GetMeter(v, "peak")
 		if err != nil {
 			return err
 		}

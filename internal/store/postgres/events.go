@@ -123,8 +123,8 @@ func readEvent(in *reader, meters slugs) (ledger.Row, error) {
 	return out, nil
 }
 
-// outcomeJSON is an outcome as the table keeps it, without its link to the row before. Amounts are texts: JSON's numbers are floats
-// to many readers.
+// outcomeJSON is an outcome as the table keeps it, without its link to the row before. Amounts are texts: JSON's
+// numbers are floats to many readers.
 type outcomeJSON struct {
 	Meter   uint32 `json:"meter"`
 	Value   string `json:"value"`

@@ -12,8 +12,8 @@ import (
 	"github.com/tallystick/tallystick/internal/core/problem"
 )
 
-// Bounds of trying again. The sum of the pauses is about a third of a second: enough for a deadlock or a restarting pooler to pass,
-// short enough that a caller learns soon that the database is away.
+// Bounds of trying again. The sum of the pauses is about a third of a second: enough for a deadlock or a restarting
+// pooler to pass, short enough that a caller learns soon that the database is away.
 const (
 	maxAttempts = 5
 	firstPause  = 10 * time.Millisecond
@@ -115,13 +115,14 @@ func causeOf(err error) string {
 // errDefect marks data that contradicts itself. Trying again would not help.
 var errDefect = errors.New("the ledger's tables contradict one another: run `tallystick verify`")
 
-// again runs fn until it succeeds, fails for good, or has failed often or for long enough. fn must leave nothing behind when it fails.
+// again runs fn until it succeeds, fails for good, or has failed often or for long enough. fn must leave nothing behind
+// when it fails.
 func (s *Store) again(ctx context.Context, fn func() error) error {
 	pause, began := firstPause, time.Now()
 	for attempt := 1; ; attempt++ {
 		err := fn()
 		if err == nil || kindOf(err) == lasting || attempt == maxAttempts || ctx.Err() != nil || time.Since(began) >= s.options.StatementTimeout {
-			return s.told(ctx, err)
+			return s.portError(ctx, err)
 		}
 		s.metrics.retries.WithLabelValues(causeOf(err)).Inc()
 		select {
@@ -133,8 +134,8 @@ func (s *Store) again(ctx context.Context, fn func() error) error {
 	}
 }
 
-// told turns a failure into what the port says of it. The caller's own errors and coded ones stay as they are.
-func (s *Store) told(ctx context.Context, err error) error {
+// portError turns a failure into what the port says of it. The caller's own errors and coded ones stay as they are.
+func (s *Store) portError(ctx context.Context, err error) error {
 	var coded *problem.Error
 	switch {
 	case err == nil, errors.As(err, &coded):

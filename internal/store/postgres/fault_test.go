@@ -24,8 +24,8 @@ import (
 	"github.com/tallystick/tallystick/internal/store/storetest"
 )
 
-// Given batches under way, when the server crashes and comes back several times, then nothing that was answered is lost and nothing
-// is counted twice, and the store goes on by itself.
+// Given batches under way, when the server crashes and comes back several times, then nothing that was answered is lost
+// and nothing is counted twice, and the store goes on by itself.
 func TestServerCrashesBetweenBatches(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Private(t)
@@ -67,8 +67,8 @@ func TestServerCrashesBetweenBatches(t *testing.T) {
 	y.check(t, s, facts)
 }
 
-// Given a server that is away, when anything is asked, then the answer says so and when to come back, and when the server is back
-// all is well again.
+// Given a server that is away, when anything is asked, then the answer says so and when to come back, and when the
+// server is back all is well again.
 func TestServerAway(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Private(t)
@@ -93,7 +93,7 @@ func TestServerAway(t *testing.T) {
 		},
 		"update":  func() error { return s.Update(ctx, "acme", func(store.Tx) error { return nil }) },
 		"view":    func() error { return s.View(ctx, "acme", func(store.View) error { return nil }) },
-		"access":  func() error { _, _, err := s.Access(ctx, "acme", "k"); return err },
+		"access":  func() error { _, err := s.Access(ctx, "acme", "k"); return err },
 		"tenants": func() error { _, err := s.Tenants(ctx, "", 1); return err },
 		"ready":   func() error { return s.Ready(ctx) },
 	}
@@ -121,8 +121,9 @@ func TestServerAway(t *testing.T) {
 	storetest.CheckLedger(t, s, "acme")
 }
 
-// Given a network that cuts connections around the commit, before the server has it or after it has done it and before the answer,
-// when facts are recorded, then every answer is the truth: each fact is accepted once, and none is told to come again.
+// Given a network that cuts connections around the commit, before the server has it or after it has done it and before
+// the answer, when facts are recorded, then every answer is the truth: each fact is accepted once, and none is told to
+// come again.
 func TestConnectionsCutAroundTheCommit(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Shared(t)
@@ -157,9 +158,11 @@ type cutter struct {
 	armed         atomic.Bool
 	commits       atomic.Int64
 	before, after atomic.Int64
+	trips         atomic.Int64 // round trips inside transactions, without the one that ends each
 }
 
-// cutEvery is how many commits pass between two cuts: the next attempt and the search for what became of it get through.
+// cutEvery is how many commits pass between two cuts: the next attempt and the search for what became of it get
+// through.
 const cutEvery = 4
 
 func newCutter(t *testing.T, server string) *cutter {
@@ -217,6 +220,8 @@ func (c *cutter) carry(client, server net.Conn) {
 var (
 	commitBound = []byte("\x00commit\x00")
 	commitTag   = []byte("COMMIT\x00")
+	// readyAgain ends the answer to a round trip after which the transaction goes on.
+	readyAgain = []byte("Z\x00\x00\x00\x05T")
 )
 
 func (c *cutter) up(client, server net.Conn, cut *atomic.Bool, held *sync.Mutex) {
@@ -256,12 +261,14 @@ func (c *cutter) up(client, server net.Conn, cut *atomic.Bool, held *sync.Mutex)
 }
 
 func (c *cutter) down(client, server net.Conn, cut *atomic.Bool) {
-	buf, seen := make([]byte, 64<<10), []byte(nil)
+	buf, seen, tail := make([]byte, 64<<10), []byte(nil), []byte(nil)
 	for {
 		n, err := server.Read(buf)
 		if err != nil {
 			return
 		}
+		tail = append(tail[max(0, len(tail)-len(readyAgain)+1):], buf[:n]...)
+		c.trips.Add(int64(bytes.Count(tail, readyAgain)))
 		if cut.Load() {
 			seen = append(seen, buf[:n]...)
 			if bytes.Contains(seen, commitTag) {
@@ -314,7 +321,7 @@ func TestFailuresAreCalledWhatTheyAre(t *testing.T) {
 		{problem.New(problem.Conflict, "as it is"), problem.Conflict, "as it is", false},
 	} {
 		var p *problem.Error
-		if err := s.told(context.Background(), c.err); !errors.As(err,
+		if err := s.portError(context.Background(), c.err); !errors.As(err,
 			&p) || p.Code != c.code || !strings.Contains(p.Detail, c.detail) {
 			t.Errorf("%v is answered %v, want %s and %q", c.err, err, c.code, c.detail)
 		}

@@ -22,7 +22,7 @@ type wants struct {
 
 	tallies                map[tallyID]*tallyCell
 	tallyMonth, tallyMeter array
-	customers              map[string]string // whose plans are wanted
+	plans                  map[string]string // by customer, of whom they are wanted
 
 	memberNames []memberName
 	memberAt    placeArrays
@@ -39,7 +39,7 @@ func (w *wants) key(k usage.Key) {
 }
 
 func (w *wants) counter(h *history, id usage.CounterID) {
-	if w.asked[id] || h.book.cells[id] != nil {
+	if w.asked[id] || h.cache.cells[id] != nil {
 		return
 	}
 	id = owned(id)
@@ -84,7 +84,8 @@ func (w *wants) row(h *history, feeds []usage.Feed, id usage.CounterID) {
 			w.member(h, memberName{id, feeds[i].Member})
 		}
 	}
-	w.assigned(h, id.Customer)
+	w.plan(h, "")
+	w.plan(h, id.Customer)
 }
 
 // target asks for all that a correction of the row may need.
@@ -94,11 +95,23 @@ func (w *wants) target(h *history, r *usage.Row) {
 		w.counter(h, usage.CounterID{Meter: r.Outcomes[i].Meter, Customer: r.Customer, Month: r.Month()})
 		w.tally(h, tallyID{r.Outcomes[i].Meter, r.Month()})
 	}
-	w.assigned(h, r.Customer)
+	w.plan(h, "")
+	w.plan(h, r.Customer)
 }
 
 func (w *wants) nothing() bool {
-	return w.keyCount == 0 && len(w.counters) == 0 && len(w.targets) == 0 && len(w.memberNames) == 0 && len(w.tallies) == 0 && len(w.customers) == 0
+	return w.keyCount == 0 && len(w.counters) == 0 && len(w.targets) == 0 && len(w.memberNames) == 0 &&
+		len(w.tallies) == 0 && len(w.plans) == 0
+}
+
+// effect asks for all that a change's effect touches.
+func (w *wants) effect(h *history, f *ledger.Effect) {
+	f.Touches(func(id usage.CounterID) {
+		w.tally(h, tallyID{id.Meter, id.Month})
+		if id.Customer != "" {
+			w.counter(h, id)
+		}
+	})
 }
 
 // fetch reads what is wanted into the history.
@@ -109,7 +122,7 @@ func (h *history) fetch(w *wants) error {
 	if err := h.freed(); err != nil {
 		return err
 	}
-	r := h.c.round(h.ctx)
+	r := h.c.roundTrip(h.ctx)
 	h.ask(r, w, func() bool { return true })
 	if err := r.do(); err != nil {
 		return h.fail(fmt.Errorf("read what the events depend on: %w", err))
@@ -118,8 +131,9 @@ func (h *history) fetch(w *wants) error {
 	return nil
 }
 
-// ask adds the statements that read what is wanted. Their results are looked at only if they count, which is known when the first comes.
-func (h *history) ask(r *round, w *wants, counts func() bool) {
+// ask adds the statements that read what is wanted. Their results are looked at only if they count, which is known when
+// the first comes.
+func (h *history) ask(r *roundTrip, w *wants, counts func() bool) {
 	id := []byte(h.tenantID)
 	send := func(st *statement, each func(*reader) error, params ...[]byte) {
 		r.send(st, func(in *reader) error {
@@ -149,7 +163,7 @@ func (h *history) ask(r *round, w *wants, counts func() bool) {
 	w.askQuotas(send, h)
 }
 
-// enter puts the counters that were read into the book.
+// enter puts the counters that were read into the cache.
 func (h *history) enter(w *wants) {
 	for _, id := range w.counters {
 		place := h.place(id)
@@ -158,14 +172,14 @@ func (h *history) enter(w *wants) {
 			c = &cell{place: place}
 		}
 		c.id = id
-		h.book.cells[id] = c
+		h.cache.cells[id] = c
 	}
-	w.enterQuotas(h.book)
+	w.enterQuotas(h.cache)
 }
 
 // find notes a row of the table.
 func (h *history) find(in *reader) error {
-	r, err := readEvent(in, h.config)
+	r, err := readEvent(in, h.set)
 	if err == nil {
 		h.found[r.Event.Key] = &r
 	}
@@ -174,7 +188,7 @@ func (h *history) find(in *reader) error {
 
 // correctedBy adds one correction to what was done to its target.
 func (h *history) correctedBy(in *reader) error {
-	r, err := readEvent(in, h.config)
+	r, err := readEvent(in, h.set)
 	if err != nil {
 		return err
 	}
@@ -204,7 +218,7 @@ func (h *history) correct(r *ledger.Row) error {
 func (h *history) joinedBy(in *reader) error {
 	p := store.CounterPlace{Month: in.month(), Meter: in.text(), Customer: in.text()}
 	member, generation, onTime := in.text(), uint32(in.int4()), in.bool()
-	number, ok := h.config.numberOf(p.Meter)
+	number, ok := h.set.numberOf(p.Meter)
 	if in.err != nil || !ok {
 		return in.err
 	}

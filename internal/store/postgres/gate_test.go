@@ -12,8 +12,6 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/tallystick/tallystick/internal/core/amount"
-	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/meter"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/pgtest"
@@ -152,8 +150,7 @@ func TestALostCommitIsWaitedFor(t *testing.T) {
 	runs := 0
 	err := g.nodes[0].Update(context.Background(), "acme", func(tx store.Tx) error {
 		runs++
-		a := usage.Adjustment{Meter: 1, Customer: "c1", Month: storetest.Month, Amount: amount.FromInt(5), Reason: "x"}
-		_, err := tx.Append(ledger.Change{State: ledger.State{Adjustment: &a}.Encode()})
+		_, err := storetest.Adjust(tx, "calls", "c1", storetest.Month, "5", "")
 		return err
 	})
 	if err != nil || runs != 1 {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/ledger"
-	"github.com/tallystick/tallystick/internal/core/meter"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/store"
 )
@@ -21,14 +20,15 @@ func hashKey(k usage.Key) uint64 {
 	return maphash.String(seed, k.Name) ^ uint64(k.Space)
 }
 
-// history is one tenant's past as the rules see it inside one transaction, and what the rules add to it. Everything that a batch
-// may need was fetched before; what was not foreseen is read when it is asked for.
+// history is one tenant's past as the rules see it inside one transaction, and what the rules add to it. Everything
+// that a batch may need was fetched before; what was not foreseen is read when it is asked for.
 type history struct {
 	ctx      context.Context
 	c        *session
 	tenantID string
-	config   *config
-	book     *book
+	began    *residentSet // of the head that is followed
+	set      *residentSet // after the rows that are added
+	cache    *cache
 	now      calendar.Micros
 	timed    bool      // the parts of the transaction are measured
 	locked   time.Time // when the head was, if they are
@@ -40,19 +40,22 @@ type history struct {
 	members   map[memberKey]bool // → by an on-time row
 	looked    map[memberName]bool
 
-	rows     []ledger.Row // that are added
-	links    []uint64     // of their outcomes
-	slab     []usage.Row
-	seen     map[uint64]int32    // hash of a key → index of its row
-	clashed  map[usage.Key]int32 // rows whose hash another key has
-	touched  []*cell             // by the fact being judged
-	dirty    []*cell
-	joined   map[memberKey]bool
-	newlyUse []uint32
-	tallies  []*tallyCell // that changed
-	kept     int          // events among the rows
-	hash     uint64       // of the key of the fact being judged
-	fault    error        // why the transaction cannot go on
+	rows    []ledger.Row // that are added
+	links   []uint64     // of their outcomes
+	slab    []usage.Row
+	seen    map[uint64]int32    // hash of a key → index of its row
+	clashed map[usage.Key]int32 // rows whose hash another key has
+	touched []*cell             // by the fact being judged
+	dirty   []*cell
+	joined  map[memberKey]bool
+	tallies []*tallyCell // that changed
+	kept    int          // events among the rows
+	hash    uint64       // of the key of the fact being judged
+	fault   error        // why the transaction cannot go on
+
+	entities      map[entityName]keptEntity // that changed, as they are after the last row
+	newlyUsed     []uint32                  // meters
+	newlyCritical []criticalKind
 
 	lastTally *tallyCell // that was asked for last
 
@@ -78,11 +81,12 @@ type memberKey struct {
 var _ usage.State = (*history)(nil)
 
 // newHistory begins with the head under the lock. Up to n rows will be added.
-func newHistory(ctx context.Context, c *session, tenantID string, cfg *config, b *book, h *head, n int) *history {
-	return &history{ctx: ctx, c: c, tenantID: tenantID, config: cfg, book: b, now: h.now, first: h.Seq + 1,
+func newHistory(ctx context.Context, c *session, tenantID string, set *residentSet, b *cache, h *head, n int) *history {
+	return &history{ctx: ctx, c: c, tenantID: tenantID, began: set, set: set, cache: b, now: h.now, first: h.Seq + 1,
 		found: map[usage.Key]*ledger.Row{}, corrected: map[factMeter]usage.Corrected{}, asked: map[usage.Key]bool{},
 		members: map[memberKey]bool{}, looked: map[memberName]bool{}, joined: map[memberKey]bool{},
-		rows: make([]ledger.Row, 0, n), links: make([]uint64, 0, n), slab: make([]usage.Row, n), seen: make(map[uint64]int32, n)}
+		entities: map[entityName]keptEntity{}, rows: make([]ledger.Row, 0, n), links: make([]uint64, 0, n),
+		slab: make([]usage.Row, n), seen: make(map[uint64]int32, n)}
 }
 
 // follow makes the history one that follows the head.
@@ -162,11 +166,11 @@ func (h *history) mark(c *cell) {
 }
 
 func (h *history) use(number uint32) {
-	if h.config.used[number] {
+	if h.set.used[number] {
 		return
 	}
-	h.config = h.config.using([]uint32{number})
-	h.newlyUse = append(h.newlyUse, number)
+	h.set = h.set.using(number)
+	h.newlyUsed = append(h.newlyUsed, number)
 }
 
 // added finds a row among those that this transaction adds.
@@ -204,13 +208,13 @@ func (h *history) Known(f *usage.Fact) (usage.Known, error) {
 	return usage.Known{Seq: r.Seq, Other: !same}, nil
 }
 
-func (h *history) Floor() calendar.Micros { return h.config.horizon.Floor }
+func (h *history) Floor() calendar.Micros { return h.set.Horizon.Floor }
 
-func (h *history) TenantClosed() bool { return h.config.tenant.Closed }
+func (h *history) TenantClosed() bool { return h.set.TenantClosed() }
 
-func (h *history) Closed(m calendar.Month) bool { return h.config.closed(m) }
+func (h *history) Closed(m calendar.Month) bool { return h.set.Closed(m) }
 
-func (h *history) Meter(n uint32) *meter.Meter { return h.config.catalog.Number(n) }
+func (h *history) Catalog() *usage.Catalog { return h.set.Catalog }
 
 func (h *history) Target(k usage.Key) (*usage.Row, error) {
 	if r := h.row(k, hashKey(k)); r != nil {
@@ -220,21 +224,21 @@ func (h *history) Target(k usage.Key) (*usage.Row, error) {
 }
 
 func (h *history) Counter(id usage.CounterID) (*usage.Counter, error) {
-	c := h.book.cells[id]
+	c := h.cache.cells[id]
 	if c == nil {
 		w := &wants{}
 		w.counter(h, id)
 		if err := h.fetch(w); err != nil {
 			return nil, err
 		}
-		c = h.book.cells[id]
+		c = h.cache.cells[id]
 	}
 	h.touched = append(h.touched, c)
 	return &c.Counter, nil
 }
 
 func (h *history) place(id usage.CounterID) store.CounterPlace {
-	return store.CounterPlace{Month: id.Month, Meter: h.config.catalog.Number(id.Meter).Slug, Customer: id.Customer}
+	return store.CounterPlace{Month: id.Month, Meter: h.set.Catalog.Number(id.Meter).Slug, Customer: id.Customer}
 }
 
 func (h *history) Corrected(target usage.Key, number uint32) (usage.Corrected, error) {
@@ -292,7 +296,7 @@ func (h *history) Slice(id usage.CounterID, below uint64, fn func(*usage.Row, *u
 	for i := range h.rows {
 		each(&h.rows[i])
 	}
-	base := h.book.cells[id].base
+	base := h.cache.cells[id].base
 	if base == 0 {
 		return nil
 	}
@@ -302,7 +306,7 @@ func (h *history) Slice(id usage.CounterID, below uint64, fn func(*usage.Row, *u
 	// Rows of this transaction may be in the table already, so the chain is read from where it was before.
 	before := base
 	err := h.c.ask(h.ctx, eventsOfCounter, func(in *reader) error {
-		r, err := readEvent(in, h.config)
+		r, err := readEvent(in, h.set)
 		if err == nil {
 			each(&r)
 			before = in.link()

@@ -10,16 +10,17 @@ import (
 
 // Import implements store.Store.
 func (s *Store) Import(ctx context.Context, tenantID string, in ledger.Section) error {
-	return s.writing(ctx, tenantID, func(ctx context.Context, l *lane, c *session, h *head, cfg *config) error {
+	return s.writing(ctx, tenantID, func(ctx context.Context, l *lane, c *session, h *head, set *residentSet) error {
 		if in.First != h.Seq+1 || len(in.Rows) == 0 {
-			return problem.New(problem.Conflict, "the ledger of %s ends with row %d: a section from %d on does not follow", tenantID, h.Seq, in.First)
+			return problem.New(problem.Conflict, "the ledger of %s ends with row %d: a section from %d on does not follow",
+				tenantID, h.Seq, in.First)
 		}
-		if err := cfg.tenant.CheckKeptHere(); err != nil {
+		if err := set.CheckKeptHere(); err != nil {
 			return err
 		}
 		h.now = in.At
-		past := newHistory(ctx, c, tenantID, cfg, &l.book, h, len(in.Rows))
-		if err := past.foresee(in.Rows); err != nil {
+		past := newHistory(ctx, c, tenantID, set, &l.cache, h, len(in.Rows))
+		if err := past.foreseeRows(in.Rows); err != nil {
 			return err
 		}
 		for i := range in.Rows {
@@ -27,29 +28,55 @@ func (s *Store) Import(ctx context.Context, tenantID string, in ledger.Section) 
 				return err
 			}
 		}
-		if past.config.tenant == nil || past.config.tenant.ID != tenantID {
+		if !past.set.Exists() || past.set.TenantID() != tenantID {
 			return problem.New(problem.Conflict, "the first row of a ledger creates its tenant")
 		}
 		return s.append(ctx, l, c, past, h)
 	})
 }
 
-// foresee reads all that replaying the rows will touch. The rows may bring the meters that they feed, so it looks through the
-// configuration that they lead to.
-func (h *history) foresee(rows []ledger.Row) error {
-	before := h.config
-	defer func() { h.config = before }()
+// foreseeRows reads all that replaying the rows will touch. The rows may bring the meters that they feed, so it looks
+// through the set that they lead to.
+func (h *history) foreseeRows(rows []ledger.Row) error {
+	set := h.set
+	var effects []ledger.Effect
 	for i := range rows {
-		if rows[i].Change == nil {
+		if rows[i].Change == nil || rows[i].Change.State.IsZero() {
 			continue
 		}
-		s, err := ledger.DecodeState(&rows[i])
+		e := rows[i].Entity()
+		next, err := set.with(&e)
 		if err != nil {
 			return err
 		}
-		h.config = h.config.with(s)
+		effect, err := next.EffectOf(&e)
+		if err != nil {
+			return err
+		}
+		set, effects = next, append(effects, effect)
 	}
+	return h.foresee(set, func(w *wants) error {
+		for i := range effects {
+			w.effect(h, &effects[i])
+		}
+		return w.replayed(h, rows)
+	})
+}
+
+// foresee reads what is wanted of meters that the rows to come may bring.
+func (h *history) foresee(after *residentSet, ask func(*wants) error) error {
+	before := h.set
+	h.set = after
+	defer func() { h.set = before }()
 	w := &wants{}
+	if err := ask(w); err != nil {
+		return err
+	}
+	return h.fetch(w)
+}
+
+// replayed asks for all that usage rows which were decided elsewhere touch.
+func (w *wants) replayed(h *history, rows []ledger.Row) error {
 	for i := range rows {
 		r := rows[i].Event
 		if r == nil {
@@ -60,7 +87,7 @@ func (h *history) foresee(rows []ledger.Row) error {
 		}
 		for j := range r.Outcomes {
 			o := &r.Outcomes[j]
-			if h.Meter(o.Meter) == nil {
+			if h.set.Catalog.Number(o.Meter) == nil {
 				return problem.New(problem.Conflict, "row %d names a meter that the ledger does not have", rows[i].Seq)
 			}
 			id := usage.CounterID{Meter: o.Meter, Customer: r.Customer, Month: r.Month()}
@@ -71,7 +98,7 @@ func (h *history) foresee(rows []ledger.Row) error {
 			}
 		}
 	}
-	return h.fetch(w)
+	return nil
 }
 
 // replay adds a row that was decided elsewhere.

@@ -13,18 +13,19 @@ import (
 	"github.com/tallystick/tallystick/internal/core/usage"
 )
 
-// A tenant's batches commit one transaction after the other, because its head is locked; what makes that fast is that all batches
-// that wait go together in the next one, and that as much as possible is done before the lock:
+// A tenant's batches commit one transaction after the other, because its head is locked; what makes that fast is that
+// all batches that wait go together in the next one, and that as much as possible is done before the lock:
 //
 //	Record       checks the events and derives their keys, in the caller's goroutine, and waits in the lane
 //	lookUp       while a transaction is under way: searches the keys of those that wait, on another connection
-//	commitGroups lock the head and read · read what that left open, if anything · decide · write and commit: two or three round trips
+//	commitGroups lock the head and read · read what that left open, if anything · decide · write and commit:
+//	             two or three round trips
 //
 // What a search found, and what it did not find, holds as of the head that it saw; if only this node has written since,
 // it remembers the keys of those rows, and no second look is needed. Else all keys are searched again under the lock:
 // others have written, or the database failed over and has lost rows that the search still saw. The same goes for
-// counters: the book keeps them while the head is this node's own. A transaction that failed leaves nothing behind that
-// the next attempt would build on.
+// counters: the cache keeps them while the head is this node's own. A transaction that failed leaves nothing behind
+// that the next attempt would build on.
 
 // Bounds of what may wait, and of what goes together. A full queue answers at once that it is full.
 const (
@@ -34,11 +35,12 @@ const (
 	maxWaitingTenantBytes = 128 << 20
 	// maxGroup is a quarter of a second's work: more would not commit faster, and holds the head longer.
 	maxGroup = 16_000
-	// lookUpFrom is how many facts make a search before the lock worth its own transaction; fewer are searched under the lock
-	// in the round trip that takes it.
+	// lookUpFrom is how many facts make a search before the lock worth its own transaction; fewer are searched under
+	// the lock in the round trip that takes it.
 	lookUpFrom = 512
-	// timedShare of the transactions of fewer facts than that have their parts measured: to learn when a part has ended costs the server
-	// a packet, and this node a turn, which is nothing beside a thousand facts and some percents beside one.
+	// timedShare of the transactions of fewer facts than that have their parts measured: to learn when a part has ended
+	// costs the server a packet, and this node a turn, which is nothing beside a thousand facts and some percents
+	// beside one.
 	timedShare = 8
 	// maxLanes bounds the lanes that are kept for what they remember.
 	maxLanes = 1024
@@ -50,10 +52,10 @@ type lane struct {
 	tenantID string
 	users    int // calls under way; Store.mu guards it
 
-	// turn holds a token while nobody writes for this tenant on this node. Waiting here is fair and can be given up; waiting for the
-	// head's lock in the database is neither. The holder owns the book.
+	// turn holds a token while nobody writes for this tenant on this node. Waiting here is fair and can be given up;
+	// waiting for the head's lock in the database is neither. The holder owns the cache.
 	turn   chan struct{}
-	book   book
+	cache  cache
 	groups int // that were tried
 
 	mu         sync.Mutex // guards all below
@@ -71,7 +73,7 @@ type work struct {
 	events   []usage.Event
 	bytes    int // of memory, roughly
 	facts    []fact
-	config   *config // that the facts were prepared with
+	set      *residentSet // that the facts were prepared with
 	looked   bool
 	lookedAt ledger.Head // that the search saw
 	found    []*ledger.Row
@@ -94,7 +96,8 @@ func weigh(events []usage.Event) int {
 	n := len(events) * int(unsafe.Sizeof(usage.Event{})+unsafe.Sizeof(fact{})+unsafe.Sizeof(usage.Verdict{}))
 	for i := range events {
 		e := &events[i]
-		n += len(e.ID) + len(e.Meter) + len(e.Type) + len(e.Customer) + len(e.Resource) + len(e.Properties) + len(e.Corrects) + len(e.Reason)
+		n += len(e.ID) + len(e.Meter) + len(e.Type) + len(e.Customer) + len(e.Resource) + len(e.Properties) +
+			len(e.Corrects) + len(e.Reason)
 	}
 	return n
 }
@@ -168,7 +171,8 @@ func (s *Store) queued() (facts, bytes int) {
 	return s.facts, s.bytes
 }
 
-// put queues work and sees to it that somebody takes it. The caller is inside the lane, which keeps the store from closing.
+// put queues work and sees to it that somebody takes it. The caller is inside the lane, which keeps the store from
+// closing.
 func (l *lane) put(w *work) error {
 	if !l.s.reserve(w) {
 		l.s.metrics.busy.Inc()
@@ -198,7 +202,8 @@ func (l *lane) put(w *work) error {
 	return nil
 }
 
-// takeGroup returns what goes into the next transaction: first what was looked up, then what was not. Nil ends the committer.
+// takeGroup returns what goes into the next transaction: first what was looked up, then what was not. Nil ends the
+// committer.
 func (l *lane) takeGroup() []*work {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -264,9 +269,10 @@ func (l *lane) commitGroups() {
 	}
 }
 
-// letRun gives way to callers that are ready to run, as long as that brings work. Those who were answered together come back
-// together, to this lane or to the next: without this the first of them would have a transaction alone, which costs half as much as
-// one of them all, and the others would wait for it. When nobody is ready it returns at once: nothing lingers by the clock.
+// letRun gives way to callers that are ready to run, as long as that brings work. Those who were answered together come
+// back together, to this lane or to the next: without this the first of them would have a transaction alone, which
+// costs half as much as one of them all, and the others would wait for it. When nobody is ready it returns at once:
+// nothing lingers by the clock.
 func (l *lane) letRun() {
 	for range yields {
 		before := l.queued()
@@ -336,26 +342,26 @@ func (l *lane) lookUp(group []*work) {
 	defer c.giveBack(ctx)
 	var h head
 	found := map[usage.Key]*ledger.Row{}
-	config := group[0].config
-	r := c.round(ctx)
+	set := group[0].set
+	r := c.roundTrip(ctx)
 	r.beginReading(roleServe, l.tenantID)
 	r.send(readHead, l.s.headFrom(&h), []byte(l.tenantID))
 	r.send(eventsByKey, func(in *reader) error {
-		if h.version != config.version {
-			return nil // the row may name a meter that this configuration does not have
+		if h.version != set.version {
+			return nil // the row may name a meter that this set does not have
 		}
-		row, err := readEvent(in, config)
+		row, err := readEvent(in, set)
 		if err == nil {
 			found[row.Event.Key] = &row
 		}
 		return err
 	}, []byte(l.tenantID), w.keys.param())
 	r.send(commit, nil)
-	if r.do() != nil || !h.exists || h.version != config.version {
+	if r.do() != nil || !h.exists || h.version != set.version {
 		return
 	}
 	for _, one := range group {
-		if one.config == config {
+		if one.set == set {
 			one.saw(h.Head, found)
 		}
 	}

@@ -14,15 +14,16 @@ import (
 // prepared makes work as Record does.
 func prepared(t *testing.T, s *Store, events ...usage.Event) *work {
 	t.Helper()
-	config, err := s.latest(context.Background(), "acme")
+	set, err := s.latestSet(context.Background(), "acme")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newWork(events, config)
+	return newWork(events, set)
 }
 
-// Given facts whose keys were searched before the lock, when the same facts are committed meanwhile by this node or by another one,
-// then one transaction finds them to be duplicates: the first attempt, not one that the database had to refuse.
+// Given facts whose keys were searched before the lock, when the same facts are committed meanwhile by this node or by
+// another one, then one transaction finds them to be duplicates: the first attempt, not one that the database had to
+// refuse.
 func TestKeysThatCameAfterTheSearch(t *testing.T) {
 	t.Parallel()
 	ctx, clock := context.Background(), storetest.NewClock()
@@ -74,7 +75,8 @@ func TestKeysThatCameAfterTheSearch(t *testing.T) {
 	storetest.CheckLedger(t, ns[1], "acme")
 }
 
-// Given a lane that is full, when more is sent, then it is refused at once, and what a caller gave up on is not recorded.
+// Given a lane that is full, when more is sent, then it is refused at once, and what a caller gave up on is not
+// recorded.
 func TestAFullLaneSaysSo(t *testing.T) {
 	t.Parallel()
 	clock := storetest.NewClock()

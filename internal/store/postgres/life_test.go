@@ -30,7 +30,7 @@ func live(t *testing.T, next func(t *rapid.T, s store.Store, o Options) store.St
 	rapid.Check(t, func(t *rapid.T) {
 		empty(t, url)
 		clock := storetest.NewClock()
-		o := Options{URL: url, Now: clock.Now, MaxConns: few, SkipMigrations: true}
+		o := Options{URL: url, Now: clock.Now, Kinds: storetest.Kinds(), MaxConns: few, SkipMigrations: true}
 		open := func() store.Store {
 			s, err := Open(context.Background(), o)
 			if err != nil {
@@ -38,7 +38,9 @@ func live(t *testing.T, next func(t *rapid.T, s store.Store, o Options) store.St
 			}
 			return s
 		}
-		storetest.Life(t, func() (oracle, subject store.Store) { return naive.New(naive.Options{Now: clock.Now}), open() },
+		storetest.Life(t, func() (oracle, subject store.Store) {
+			return naive.New(naive.Options{Now: clock.Now, Kinds: storetest.Kinds()}), open()
+		},
 			func(s store.Store) store.Store { return next(t, s, o) }, clock)
 	})
 }
@@ -55,8 +57,8 @@ func TestLifeWithRestarts(t *testing.T) {
 	})
 }
 
-// Given any life of a ledger, when its sections are carried to an empty database and from there to another store, then all show the
-// same.
+// Given any life of a ledger, when its sections are carried to an empty database and from there to another store, then
+// all show the same.
 func TestCarriedLife(t *testing.T) {
 	url := migrated(t)
 	rapid.Check(t, func(t *rapid.T) {
@@ -64,15 +66,16 @@ func TestCarriedLife(t *testing.T) {
 		clock := storetest.NewClock()
 		var from store.Store
 		storetest.Life(t, func() (oracle, subject store.Store) {
-			from = naive.New(naive.Options{Now: clock.Now})
-			return kept{from}, naive.New(naive.Options{Now: clock.Now})
+			from = naive.New(naive.Options{Now: clock.Now, Kinds: storetest.Kinds()})
+			return kept{from}, naive.New(naive.Options{Now: clock.Now, Kinds: storetest.Kinds()})
 		}, nil, clock)
-		s, err := Open(context.Background(), Options{URL: url, Now: clock.Now, MaxConns: few, SkipMigrations: true})
+		s, err := Open(context.Background(), Options{URL: url, Now: clock.Now, Kinds: storetest.Kinds(), MaxConns: few,
+			SkipMigrations: true})
 		if err != nil {
 			t.Fatalf("open: %v", err)
 		}
 		storetest.Carry(t, from, s)
-		storetest.Carry(t, s, naive.New(naive.Options{Now: clock.Now}))
+		storetest.Carry(t, s, naive.New(naive.Options{Now: clock.Now, Kinds: storetest.Kinds()}))
 		mustClose(t, s)
 	})
 }

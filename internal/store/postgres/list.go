@@ -12,19 +12,20 @@ import (
 	"github.com/tallystick/tallystick/internal/store"
 )
 
-// Bounds of reading in pages. A page is read whole before its rows are shown, because whoever is shown a row may ask for more,
-// and the connection must then be free.
+// Bounds of reading in pages. A page is read whole before its rows are shown, because whoever is shown a row may ask
+// for more, and the connection must then be free.
 const (
 	pageRows     = 2000
 	pageSections = 500
 	pageCounters = 500
-	// maxScan is how many rows one call of Rows looks at. A caller that finds nothing in that many goes on from where it stopped.
+	// maxScan is how many rows one call of Rows looks at. A caller that finds nothing in that many goes on from where
+	// it stopped.
 	maxScan = 100_000
 )
 
 func (v *view) Rows(after uint64, hint store.RowHint, fn func(*ledger.Row) bool) (last uint64, end bool, err error) {
 	last = after
-	if err := v.config.horizon.Missing(after, hint, v.hasLeft); err != nil {
+	if err := v.set.Horizon.Missing(after, hint, v.hasLeft); err != nil {
 		return last, false, err
 	}
 	for limit := after + maxScan; last < v.base; {
@@ -55,8 +56,8 @@ func (v *view) Rows(after uint64, hint store.RowHint, fn func(*ledger.Row) bool)
 	return last, true, nil
 }
 
-// page reads the rows above after and up to to. Changes alone are few and far between, so that a page of them reaches further;
-// it returns how far.
+// page reads the rows above after and up to to. Changes alone are few and far between, so that a page of them reaches
+// further; it returns how far.
 func (v *view) page(after, to uint64, hint store.RowHint) (rows []ledger.Row, reached uint64, err error) {
 	if hint.Events || !hint.Changes {
 		err = v.between(after, to, hint, func(r *ledger.Row) { rows = append(rows, *r) })
@@ -82,7 +83,8 @@ func (v *view) between(after, to uint64, hint store.RowHint, fn func(*ledger.Row
 		if high == 0 {
 			high = calendar.MaxMicros + 1
 		}
-		err := v.ask(eventsBetween, v.each(fn), from, until, timeParam(low), timeParam(high), []byte{boolByte(hint.Adjusted)})
+		err := v.ask(eventsBetween, v.each(fn), from, until, timeParam(low), timeParam(high),
+			[]byte{boolByte(hint.Adjusted)})
 		if err != nil {
 			return err
 		}
@@ -160,9 +162,9 @@ type place struct {
 	chain []byte // after it
 }
 
-// missing tells of a row that must be there.
+// missing is the error of a row that must be there.
 func (v *view) missing(seq uint64) error {
-	return v.s.told(v.ctx, fmt.Errorf("row %d of tenant %s is not in its table: %w", seq, v.tenantID, errDefect))
+	return v.s.portError(v.ctx, fmt.Errorf("row %d of tenant %s is not in its table: %w", seq, v.tenantID, errDefect))
 }
 
 // someSections reads the rows of as many sections as fit a page, at least one, and shows them. It returns how many.
@@ -174,7 +176,8 @@ func (v *view) someSections(places []place, fn func(*ledger.Section) error) (int
 	}
 	rows := make([]ledger.Row, 0, count)
 	after := places[0].first - 1
-	err := v.between(after, after+uint64(count), store.RowHint{Events: true, Changes: true}, func(r *ledger.Row) { rows = append(rows, *r) })
+	all := store.RowHint{Events: true, Changes: true}
+	err := v.between(after, after+uint64(count), all, func(r *ledger.Row) { rows = append(rows, *r) })
 	if err != nil {
 		return 0, err
 	}
@@ -209,16 +212,19 @@ func (v *view) Counters(from store.CounterPlace, fn func(store.CounterPlace, *us
 		for i := range some {
 			at, c := some[i].place, &some[i].Counter
 			for len(pending) > 0 && byPlace(pending[0], at) < 0 {
-				if !v.showPending(pending[0], fn) {
-					return nil
+				if goOn, err := v.showPending(pending[0], fn); err != nil || !goOn {
+					return err
 				}
 				pending = pending[1:]
 			}
 			if len(pending) > 0 && pending[0] == at {
 				pending = pending[1:]
 			}
-			if number, ok := v.config.numberOf(at.Meter); ok {
-				v.addPending(usage.CounterID{Meter: number, Customer: at.Customer, Month: at.Month}, c)
+			if number, ok := v.set.numberOf(at.Meter); ok {
+				err := v.addPending(usage.CounterID{Meter: number, Customer: at.Customer, Month: at.Month}, c)
+				if err != nil {
+					return err
+				}
 			}
 			if !fn(at, c) {
 				return nil
@@ -231,20 +237,20 @@ func (v *view) Counters(from store.CounterPlace, fn func(store.CounterPlace, *us
 		from.Customer += "\x01" // no customer lies between the two: the lowest byte of a name is one above NUL
 	}
 	for _, p := range pending {
-		if !v.showPending(p, fn) {
-			return nil
+		if goOn, err := v.showPending(p, fn); err != nil || !goOn {
+			return err
 		}
 	}
 	return nil
 }
 
-// pendingPlaces lists the counters that an update has adjusted, from a place on.
+// pendingPlaces lists the counters that an update has changed, from a place on.
 func (v *view) pendingPlaces(from store.CounterPlace) (out []store.CounterPlace) {
 	if v.tx == nil {
 		return nil
 	}
-	for id := range v.tx.manual {
-		p := store.CounterPlace{Month: id.Month, Meter: v.config.catalog.Number(id.Meter).Slug, Customer: id.Customer}
+	for id := range v.tx.pending {
+		p := store.CounterPlace{Month: id.Month, Meter: v.set.Catalog.Number(id.Meter).Slug, Customer: id.Customer}
 		if byPlace(p, from) >= 0 {
 			out = append(out, p)
 		}
@@ -253,29 +259,32 @@ func (v *view) pendingPlaces(from store.CounterPlace) (out []store.CounterPlace)
 	return out
 }
 
-// showPending shows a counter that only an update knows.
-func (v *view) showPending(p store.CounterPlace, fn func(store.CounterPlace, *usage.Counter) bool) bool {
-	number, _ := v.config.numberOf(p.Meter)
+// showPending shows a counter that only an update knows, and reports whether more are wanted.
+func (v *view) showPending(
+	p store.CounterPlace, fn func(store.CounterPlace, *usage.Counter) bool,
+) (goOn bool, err error) {
+	number, _ := v.set.numberOf(p.Meter)
 	var c usage.Counter
-	v.addPending(usage.CounterID{Meter: number, Customer: p.Customer, Month: p.Month}, &c)
-	return fn(p, &c)
+	if err := v.addPending(usage.CounterID{Meter: number, Customer: p.Customer, Month: p.Month}, &c); err != nil {
+		return false, err
+	}
+	return fn(p, &c), nil
 }
 
 func byPlace(a, b store.CounterPlace) int {
-	return cmp.Or(cmp.Compare(a.Month, b.Month), strings.Compare(a.Meter, b.Meter), strings.Compare(a.Customer, b.Customer))
+	return cmp.Or(cmp.Compare(a.Month, b.Month), strings.Compare(a.Meter, b.Meter),
+		strings.Compare(a.Customer, b.Customer))
 }
 
-// Periods asks for one month after the other: there are a dozen in a year, and counters without number.
-func (v *view) Periods(from calendar.Month, limit int) ([]usage.Period, error) {
-	months := map[calendar.Month]bool{}
-	for m := range v.config.periods {
-		months[m] = m >= from
-	}
-	for next, found := from, true; found && len(months) < limit+len(v.config.periods); next++ {
+// Months implements store.View. It asks for one month after the other: there are a dozen in a year, and counters
+// without number.
+func (v *view) Months(from calendar.Month, limit int) ([]calendar.Month, error) {
+	var out []calendar.Month
+	for next, found := from, true; found && len(out) < limit; next++ {
 		found = false
 		err := v.ask(nextMonth, func(in *reader) error {
 			next, found = in.month(), true
-			months[next] = true
+			out = append(out, next)
 			return nil
 		}, monthParam(next))
 		if err != nil {
@@ -283,16 +292,9 @@ func (v *view) Periods(from calendar.Month, limit int) ([]usage.Period, error) {
 		}
 	}
 	for _, p := range v.pendingPlaces(store.CounterPlace{Month: from}) {
-		months[p.Month] = true
+		out = append(out, p.Month)
 	}
-	var out []usage.Period
-	for m, shown := range months {
-		if !shown {
-			continue
-		}
-		p, _ := v.Period(m)
-		out = append(out, p)
-	}
-	slices.SortFunc(out, func(a, b usage.Period) int { return cmp.Compare(a.Month, b.Month) })
-	return out[:min(limit, len(out))], nil
+	slices.Sort(out)
+	out = slices.Compact(out)
+	return out[:min(max(limit, 0), len(out))], nil
 }

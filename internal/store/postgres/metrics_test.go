@@ -15,7 +15,8 @@ import (
 	"github.com/tallystick/tallystick/internal/store/storetest"
 )
 
-// figures reads a registry: counters and gauges by name, histograms by name with _count and _sum. Labels stand behind the name.
+// figures reads a registry: counters and gauges by name, histograms by name with _count and _sum. Labels stand behind
+// the name.
 func figures(t *testing.T, r *prometheus.Registry) map[string]float64 {
 	t.Helper()
 	families, err := r.Gather()
@@ -68,8 +69,8 @@ func moved(t *testing.T, before, after map[string]float64, by map[string]float64
 	}
 }
 
-// Given two batches that wait together, when they are committed, then one transaction is counted with all that it did; and an
-// update is a transaction that waits for no batch.
+// Given two batches that wait together, when they are committed, then one transaction is counted with all that it did;
+// and an update is a transaction that waits for no batch.
 func TestMetricsOfTransactions(t *testing.T) {
 	t.Parallel()
 	s, r := measured(t)
@@ -93,8 +94,8 @@ func TestMetricsOfTransactions(t *testing.T) {
 	moved(t, after, figures(t, r), map[string]float64{"transactions_total": 1, "rows_total": 2, "commit_seconds_count": 1, "transaction_facts_count": 0})
 }
 
-// Given a lane in which nothing moves, when large facts wait, then their number and their bytes are shown, and there is a bound in
-// bytes long before the one in facts.
+// Given a lane in which nothing moves, when large facts wait, then their number and their bytes are shown, and there is
+// a bound in bytes long before the one in facts.
 func TestMetricsOfTheQueue(t *testing.T) {
 	t.Parallel()
 	s, r := measured(t)
@@ -167,7 +168,8 @@ func TestMetricsOfRetries(t *testing.T) {
 	}
 }
 
-// Given a pool that is used up and then made anew, then connections in use and reconnects are shown, and that they were waited for.
+// Given a pool that is used up and then made anew, then connections in use and reconnects are shown, and that they were
+// waited for.
 func TestMetricsOfConnections(t *testing.T) {
 	t.Parallel()
 	s, r := measured(t)
@@ -198,7 +200,8 @@ func TestMetricsOfConnections(t *testing.T) {
 	}
 }
 
-// Given a registry that shows a store, when another store wants it too, then it is refused; when the first is closed it shows nothing.
+// Given a registry that shows a store, when another store wants it too, then it is refused; when the first is closed it
+// shows nothing.
 func TestOneRegistryShowsOneStore(t *testing.T) {
 	t.Parallel()
 	r := prometheus.NewRegistry()

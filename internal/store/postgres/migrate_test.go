@@ -9,7 +9,8 @@ import (
 	"github.com/tallystick/tallystick/internal/pgtest"
 )
 
-// Given an empty database, when several nodes migrate it at once and again, then all succeed and the schema is there once.
+// Given an empty database, when several nodes migrate it at once and again, then all succeed and the schema is there
+// once.
 func TestMigratingAtOnceAndAgain(t *testing.T) {
 	t.Parallel()
 	for name, major := range majors {

@@ -38,8 +38,8 @@ func update(t *testing.T, s *Store, fn func(store.Tx) error) {
 	}
 }
 
-// Given three nodes on one database, when 64 callers race for a hard limit of the tenant and one of a customer, then neither is
-// exceeded by one, none of it is wasted, and each threshold was told of once.
+// Given three nodes on one database, when 64 callers race for a hard limit of the tenant and one of a customer, then
+// neither is exceeded by one, none of it is wasted, and each threshold was told of once.
 func TestNodesRacingForAQuota(t *testing.T) {
 	nodes := threeNodes(t)
 	update(t, nodes[0], func(tx store.Tx) error {
@@ -94,7 +94,7 @@ func TestNodesSeeAPlanAtTheirNextTransaction(t *testing.T) {
 		}
 	}
 	for _, s := range nodes {
-		send(s, "c", "10", usage.Accepted) // every node has a book and a configuration by now
+		send(s, "c", "10", usage.Accepted) // every node has a cache and a configuration by now
 	}
 	update(t, nodes[1], func(tx store.Tx) error { return storetest.Assign(tx, "c", "seat") })
 	send(nodes[0], "c", "1", usage.Rejected)

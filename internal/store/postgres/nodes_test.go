@@ -130,7 +130,8 @@ func batches(facts, size int, order uint64) (out [][]usage.Event) {
 	return out
 }
 
-// Given two nodes on one database, when both are thrown the same facts at once, then each fact is accepted by one of them, once.
+// Given two nodes on one database, when both are thrown the same facts at once, then each fact is accepted by one of
+// them, once.
 func TestTwoNodesCountOnce(t *testing.T) {
 	t.Parallel()
 	for name, major := range majors {
@@ -148,7 +149,8 @@ func countOnce(t *testing.T, url string) {
 	if err := storetest.Create(ns[0], "acme", storetest.NewMeter("calls", meter.Sum)); err != nil {
 		t.Fatal(err)
 	}
-	// Some batches are larger than what is searched under the lock, so that searches and commits of both nodes interleave.
+	// Some batches are larger than what is searched under the lock, so that searches and commits of both nodes
+	// interleave.
 	const facts, size, submitters = 3000, 600, 6
 	y := newTally()
 	var wg sync.WaitGroup
@@ -210,7 +212,7 @@ func TestChangesHoldOnEveryNode(t *testing.T) {
 	want(says(1, storetest.Correction("fix", "e2", "-1")), "adjusted")
 	want(says(0, storetest.Correction("fix2", "e2", "-2")), "invalid")
 	update(0, func(tx store.Tx) error {
-		tn, err := tx.Tenant()
+		tn, err := store.Tenant(tx)
 		tn.Closed, tn.ClosedAt = true, tx.Now()
 		return errors.Join(err, storetest.PutTenant(tx, tn))
 	})
@@ -225,7 +227,7 @@ func TestARevokedKeyStopsOnEveryNode(t *testing.T) {
 	clock := storetest.NewClock()
 	ns := nodes(t, 2, migrated(t), clock.Now)
 	machine := storetest.NewClock() // the time by which access judges what it remembers
-	ns[1].configs.clock = machine.Now
+	ns[1].sets.clock = machine.Now
 	ctx := context.Background()
 	if err := storetest.Create(ns[0], "acme"); err != nil {
 		t.Fatal(err)
@@ -237,25 +239,25 @@ func TestARevokedKeyStopsOnEveryNode(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, _, err := ns[1].Access(ctx, "acme", k.ID); !problem.Is(err, problem.NotFound) {
+	if _, err := ns[1].Access(ctx, "acme", k.ID); !problem.Is(err, problem.NotFound) {
 		t.Errorf("access before there is a key: %v", err)
 	}
 	put()
-	if _, _, err := ns[1].Access(ctx, "acme", k.ID); err != nil {
+	if _, err := ns[1].Access(ctx, "acme", k.ID); err != nil {
 		t.Errorf("a new key was refused from memory: %v", err)
 	}
-	ns[0].configs.clock = machine.Now // it does not move: what the node remembers stays young
-	if _, got, err := ns[0].Access(ctx, "acme", k.ID); err != nil || got.RevokedAt != 0 {
+	ns[0].sets.clock = machine.Now // it does not move: what the node remembers stays young
+	if got, err := ns[0].Access(ctx, "acme", k.ID); err != nil || got.Key.RevokedAt != 0 {
 		t.Errorf("the key before it is revoked: %+v, %v", got, err)
 	}
 	k.RevokedAt = storetest.Ago(0)
 	put()
-	if _, got, err := ns[0].Access(ctx, "acme", k.ID); err != nil || got.RevokedAt == 0 {
+	if got, err := ns[0].Access(ctx, "acme", k.ID); err != nil || got.Key.RevokedAt == 0 {
 		t.Errorf("the node that answered the revocation still knows the key as %+v, %v", got, err)
 	}
 	machine.Advance(time.Second)
 	for n, s := range ns {
-		if _, got, err := s.Access(ctx, "acme", k.ID); err != nil || got.RevokedAt == 0 {
+		if got, err := s.Access(ctx, "acme", k.ID); err != nil || got.Key.RevokedAt == 0 {
 			t.Errorf("node %d still knows the key as %+v, %v", n, got, err)
 		}
 	}

@@ -1,13 +1,15 @@
-// Package postgres is the store on PostgreSQL: for teams that want SQL on their ledger, a managed database, or several stateless
-// nodes behind one. It owns the schema and every statement that runs on it.
+// Package postgres is the store on PostgreSQL: for teams that want SQL on their ledger, a managed database, or several
+// stateless nodes behind one. It owns the schema and every statement that runs on it.
 //
-// The rules of core decide; SQL only fetches and stores. One transaction is one tenant, and whoever writes locks that tenant's
-// head first, so that order, watermarks, closes and counters cannot race between nodes. What a node remembers of a tenant is never
-// trusted by itself: the head under the lock says whether it still holds.
+// The rules of core decide; SQL only fetches and stores. One transaction is one tenant, and whoever writes locks that
+// tenant's head first, so that order, watermarks, closes and counters cannot race between nodes. What a node remembers
+// of a tenant is never trusted by itself: the head under the lock says whether it still holds.
 //
-// Where to look: lane.go has the waiting batches of a tenant ride along in one transaction, record.go is that transaction, history.go
-// shows the rules what it fetched, write.go is all that is ever written, update.go, import.go and view.go are the rest of the port,
-// guard.go is what must hold for the walls between tenants to stand, and fault.go says which failures are tried again.
+// Where to look: lane.go has the waiting batches of a tenant ride along in one transaction, record.go is that
+// transaction, history.go shows the rules what it fetched, write.go is all that is ever written, entities.go and
+// lookup.go keep and find entities of every kind, resident.go is what a node holds decoded, update.go, import.go and
+// view.go are the rest of the port, guard.go is what must hold for the walls between tenants to stand, and fault.go
+// says which failures are tried again.
 package postgres
 
 import (
@@ -24,6 +26,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tallystick/tallystick/internal/core/calendar"
+	"github.com/tallystick/tallystick/internal/core/entity"
+	"github.com/tallystick/tallystick/internal/core/kinds"
 	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/store"
 )
@@ -46,6 +50,8 @@ type Options struct {
 	Metrics prometheus.Registerer
 	// PruneRows is how many row numbers one transaction of pruning covers. Default: 5000.
 	PruneRows uint64
+	// Kinds are the kinds of entities that this build knows. Default: kinds.All().
+	Kinds *entity.Kinds
 	// SkipMigrations leaves the schema as it is; `tallystick migrate` then brings it up to date.
 	SkipMigrations bool
 }
@@ -54,6 +60,9 @@ func (o Options) withDefaults() Options {
 	if o.MaxConns == 0 {
 		o.MaxConns = max(8, 4*runtime.GOMAXPROCS(0))
 	}
+	if o.Kinds == nil {
+		o.Kinds = kinds.All()
+	}
 	if o.PruneRows == 0 {
 		o.PruneRows = pruneRows
 	}
@@ -61,7 +70,8 @@ func (o Options) withDefaults() Options {
 		value   *time.Duration
 		instead time.Duration
 	}{
-		{&o.StatementTimeout, 30 * time.Second}, {&o.LockTimeout, 10 * time.Second}, {&o.ConnectTimeout, 5 * time.Second},
+		{&o.StatementTimeout, 30 * time.Second}, {&o.LockTimeout, 10 * time.Second},
+		{&o.ConnectTimeout, 5 * time.Second},
 	} {
 		if *d.value == 0 {
 			*d.value = d.instead
@@ -74,13 +84,13 @@ func (o Options) withDefaults() Options {
 type Store struct {
 	options Options
 	pool    *pgxpool.Pool
-	configs configs
+	sets    residentSets
 	metrics *metrics
 	works   sync.WaitGroup // goroutines of lanes
 
-	// grown is set once a ledger has some rows. A plan that was made for an empty table may use any of its indexes, because none
-	// looks better than another, and would be kept when the table has grown: until then, statements that could go wrong are planned
-	// anew each time. Rows are never taken away, so that the plans made after it stay good.
+	// grown is set once a ledger has some rows. A plan that was made for an empty table may use any of its indexes,
+	// because none looks better than another, and would be kept when the table has grown: until then, statements that
+	// could go wrong are planned anew each time. Rows are never taken away, so that the plans made after it stay good.
 	grown atomic.Bool
 
 	mu     sync.Mutex // guards all below
@@ -111,13 +121,14 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	}
 	s := &Store{options: o, lanes: map[string]*lane{}}
 	// When one connection is silent the others are too: all are made anew, instead of being found out one by one.
-	config.ConnConfig.DialFunc = listening(config.ConnConfig.DialFunc, o.StatementTimeout+o.ConnectTimeout, func() { s.pool.Reset() })
+	patience := o.StatementTimeout + o.ConnectTimeout
+	config.ConnConfig.DialFunc = listening(config.ConnConfig.DialFunc, patience, func() { s.pool.Reset() })
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("connect: %w", err)
 	}
 	s.pool = pool
-	s.configs.entries = map[string]*configEntry{}
+	s.sets.entries = map[string]*residentEntry{}
 	s.metrics = newMetrics(o.Metrics, s)
 	err = s.guard(ctx)
 	if err == nil {
@@ -133,11 +144,14 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 // grownAt is how many rows make the planner see which index is the best one.
 const grownAt = 10_000
 
-// settings are those of every connection. Every statement here reads by an index and is planned once, not for one array's length.
+// settings are those of every connection. Every statement here reads by an index and is planned once, not for one
+// array's length.
 func (o Options) settings() map[string]string {
 	ms := func(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 	return map[string]string{
-		"search_path": Schema, "application_name": "tallystick", "statement_timeout": ms(o.StatementTimeout), "lock_timeout": ms(o.LockTimeout),
+		"search_path": Schema, "application_name": "tallystick",
+		"statement_timeout": ms(o.StatementTimeout), "lock_timeout": ms(o.LockTimeout),
+		"idle_in_transaction_session_timeout": writerIdle, "standard_conforming_strings": "on",
 		"plan_cache_mode": "force_generic_plan", "jit": "off",
 		"enable_seqscan": "off", "enable_bitmapscan": "off", "timezone": "UTC",
 	}
@@ -159,7 +173,8 @@ func (s *Store) Ready(ctx context.Context) error {
 	err := s.reading(ctx, roleServe, "", func(ctx context.Context, c *session) error {
 		return c.ask(ctx, writable, func(in *reader) error {
 			if !in.bool() {
-				return problem.New(problem.Unavailable, "the database is read-only: it is a replica, or failing over").Retry(retryAfter)
+				return problem.New(problem.Unavailable,
+					"the database is read-only: it is a replica, or failing over").Retry(retryAfter)
 			}
 			return nil
 		})
@@ -194,14 +209,17 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// reading runs fn in a transaction that only reads and sees one moment. Losing the connection before fn has begun is tried again.
-func (s *Store) reading(ctx context.Context, role, tenantID string, fn func(ctx context.Context, c *session) error) error {
+// reading runs fn in a transaction that only reads and sees one moment. Losing the connection before fn has begun is
+// tried again.
+func (s *Store) reading(
+	ctx context.Context, role, tenantID string, fn func(ctx context.Context, c *session) error,
+) error {
 	var c *session
 	err := s.again(ctx, func() (err error) {
 		if c, err = s.lend(ctx); err != nil {
 			return err
 		}
-		r := c.round(ctx)
+		r := c.roundTrip(ctx)
 		r.beginReading(role, tenantID)
 		if err = r.do(); err != nil {
 			c.giveBack(ctx)
@@ -212,5 +230,5 @@ func (s *Store) reading(ctx context.Context, role, tenantID string, fn func(ctx 
 		return err
 	}
 	defer c.giveBack(context.WithoutCancel(ctx))
-	return s.told(ctx, fn(ctx, c))
+	return s.portError(ctx, fn(ctx, c))
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/tallystick/tallystick/internal/core/ledger"
-	"github.com/tallystick/tallystick/internal/core/tenant"
 	"github.com/tallystick/tallystick/internal/store"
 )
 
@@ -13,27 +12,30 @@ import (
 // short row locks, which nobody else wants.
 const pruneRows = 5000
 
-// The last rows leave first, so that the last row of a month tells whether any have left. A condition on the partial index keeps the
-// planner to it.
+// The last rows leave first, so that the last row of a month tells whether any have left. A condition on the partial
+// index keeps the planner to it.
 var (
 	pruneEvents = &statement{name: "prune_events", choosy: true, sql: `WITH gone AS (DELETE FROM usage_events
-			WHERE tenant_id = $1 AND seq > $2 AND seq <= $3 AND seq > 0 AND time >= $4 AND time < $5 AND NOT adjusted RETURNING 1)
+			WHERE tenant_id = $1 AND seq > $2 AND seq <= $3 AND seq > 0 AND time >= $4 AND time < $5
+				AND NOT adjusted RETURNING 1)
 		SELECT count(*) FROM gone`}
 	lastToPrune = &statement{name: "last_to_prune", choosy: true, sql: `SELECT seq FROM usage_events
-		WHERE tenant_id = $1 AND seq >= $2 AND seq <= $3 AND seq > 0 AND time >= $4 AND time < $5 AND NOT adjusted ORDER BY seq DESC LIMIT 1`}
-	eventIsThere = &statement{name: "event_is_there", choosy: true, sql: "SELECT seq FROM usage_events WHERE tenant_id = $1 AND seq = $2 AND seq > 0"}
+		WHERE tenant_id = $1 AND seq >= $2 AND seq <= $3 AND seq > 0 AND time >= $4 AND time < $5
+			AND NOT adjusted ORDER BY seq DESC LIMIT 1`}
+	eventIsThere = &statement{name: "event_is_there", choosy: true, sql: `SELECT seq FROM usage_events
+		WHERE tenant_id = $1 AND seq = $2 AND seq > 0`}
 )
 
-// Prune implements store.Store. It needs no lock on the head: since the floor was moved past a month, which was committed under
-// that lock, no node adds a row to it, and the rows that leave are held by nothing else.
-func (s *Store) Prune(ctx context.Context, tell func(done, total uint64)) (pruned uint64, err error) {
+// Prune implements store.Store. It needs no lock on the head: since the floor was moved past a month, which was
+// committed under that lock, no node adds a row to it, and the rows that leave are held by nothing else.
+func (s *Store) Prune(ctx context.Context, report func(done, total uint64)) (pruned uint64, err error) {
 	type job struct {
 		tenantID string
 		archive  ledger.Archive
 	}
 	var jobs []job
 	var done, total uint64
-	err = store.EachTenant(ctx, s, func(t *tenant.Tenant) error {
+	err = store.EachTenant(ctx, s, func(t *store.Listed) error {
 		return s.View(ctx, t.ID, func(v store.View) error {
 			for _, a := range v.Horizon().Archives {
 				jobs = append(jobs, job{t.ID, a})
@@ -51,8 +53,8 @@ func (s *Store) Prune(ctx context.Context, tell func(done, total uint64)) (prune
 		if err != nil {
 			return pruned, fmt.Errorf("prune %s of tenant %s: %w", j.archive.Month, j.tenantID, err)
 		}
-		if done += j.archive.Rows; tell != nil {
-			tell(done, total)
+		if done += j.archive.Rows; report != nil {
+			report(done, total)
 		}
 	}
 	return pruned, nil
@@ -70,7 +72,8 @@ func (s *Store) pruneMonth(ctx context.Context, tenantID string, a *ledger.Archi
 			return s.pruning(ctx, tenantID, func(c *session) error {
 				var last uint64
 				found := func(in *reader) error { last = uint64(in.int8()); return nil }
-				if err := c.ask(ctx, lastToPrune, found, id, int8Param(int64(a.First)), int8Param(int64(upTo)), from, to); err != nil || last == 0 {
+				err := c.ask(ctx, lastToPrune, found, id, int8Param(int64(a.First)), int8Param(int64(upTo)), from, to)
+				if err != nil || last == 0 {
 					return err
 				}
 				below = a.First - 1
@@ -96,9 +99,8 @@ func (s *Store) pruning(ctx context.Context, tenantID string, fn func(*session) 
 		return err
 	}
 	defer c.giveBack(context.WithoutCancel(ctx))
-	r := c.round(ctx)
-	r.send(beginWrite, nil)
-	r.send(enter, nil, []byte(rolePrune), []byte(tenantID), []byte(writerIdle))
+	r := c.roundTrip(ctx)
+	r.begin(beginWrite, rolePrune, tenantID)
 	if err := r.do(); err != nil {
 		return err
 	}
@@ -108,7 +110,7 @@ func (s *Store) pruning(ctx context.Context, tenantID string, fn func(*session) 
 	return c.ask(ctx, commit, nil)
 }
 
-func (v *view) Horizon() store.Horizon { return v.config.horizon }
+func (v *view) Horizon() store.Horizon { return v.set.Horizon }
 
 // hasLeft reports whether a usage row is no longer in its table.
 func (v *view) hasLeft(seq uint64) (bool, error) {
@@ -125,10 +127,10 @@ func (v *view) Sections(first uint64, fn func(*ledger.Section) error) error {
 		}
 		for i := range s.Rows {
 			if want := s.First + uint64(i); s.Rows[i].Seq != want {
-				return v.config.horizon.GoneOf(want)
+				return v.set.Horizon.GoneOf(want)
 			}
 		}
-		return v.config.horizon.GoneOf(s.First + uint64(len(s.Rows)))
+		return v.set.Horizon.GoneOf(s.First + uint64(len(s.Rows)))
 	})
 }
 
@@ -157,7 +159,7 @@ func (v *view) section(p place, rows *[]ledger.Row) (*ledger.Section, error) {
 }
 
 func (v *view) mayHaveLeft(seq uint64) bool {
-	for _, a := range v.config.horizon.Archives {
+	for _, a := range v.set.Horizon.Archives {
 		if seq >= a.First && seq <= a.Last {
 			return true
 		}

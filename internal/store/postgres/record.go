@@ -18,19 +18,20 @@ func (s *Store) Record(ctx context.Context, b store.Batch) ([]usage.Verdict, err
 	if err := s.open(ctx); err != nil {
 		return nil, err
 	}
-	config, err := s.config(ctx, b.Tenant)
+	set, err := s.someSet(ctx, b.Tenant)
 	if err != nil {
 		return nil, err
 	}
 	if len(b.Events) > store.MaxBatch {
-		return nil, problem.New(problem.TooLarge, "at most %d events in a batch, this has %d", store.MaxBatch, len(b.Events))
+		return nil, problem.New(problem.TooLarge, "at most %d events in a batch, this has %d",
+			store.MaxBatch, len(b.Events))
 	}
 	l, err := s.enter(b.Tenant)
 	if err != nil {
 		return nil, err
 	}
 	defer l.leave()
-	w := newWork(b.Events, config)
+	w := newWork(b.Events, set)
 	if err := l.put(w); err != nil {
 		return nil, err
 	}
@@ -48,21 +49,22 @@ func (s *Store) Record(ctx context.Context, b store.Batch) ([]usage.Verdict, err
 	return w.verdicts, nil
 }
 
-func newWork(events []usage.Event, c *config) *work {
-	w := &work{events: events, bytes: weigh(events), verdicts: make([]usage.Verdict, len(events)), facts: make([]fact, len(events)), done: make(chan struct{})}
-	w.prepare(c)
+func newWork(events []usage.Event, set *residentSet) *work {
+	w := &work{events: events, bytes: weigh(events), verdicts: make([]usage.Verdict, len(events)),
+		facts: make([]fact, len(events)), done: make(chan struct{})}
+	w.prepare(set)
 	return w
 }
 
 // prepare does all that needs no history.
-func (w *work) prepare(c *config) {
-	p := usage.NewPreparer(c.catalog)
+func (w *work) prepare(set *residentSet) {
+	p := usage.NewPreparer(set.Catalog)
 	for i := range w.facts {
 		f := &w.facts[i]
 		p.Prepare(&w.events[i], &f.Fact)
 		f.hash = hashKey(f.Key)
 	}
-	w.config = c
+	w.set = set
 	w.forget()
 }
 
@@ -83,8 +85,8 @@ func (l *lane) commitGroup(group []*work) error {
 // which nothing was written, and what was read from a server that is gone need not be true of the one that takes its
 // place.
 func (l *lane) forget(group []*work) {
-	l.book.forget()
-	l.s.configs.forget(l.tenantID)
+	l.cache.forget()
+	l.s.sets.forget(l.tenantID)
 	for _, w := range group {
 		w.forget()
 	}
@@ -101,19 +103,19 @@ func (l *lane) tryGroup(ctx context.Context, group []*work) error {
 		total += len(w.facts)
 	}
 	var h head
-	past := newHistory(ctx, c, l.tenantID, group[0].config, &l.book, &h, total)
+	past := newHistory(ctx, c, l.tenantID, group[0].set, &l.cache, &h, total)
 	past.timed = total >= lookUpFrom || l.groups%timedShare == 0
 	l.groups++
 	known, err := l.lock(past, group, &h)
 	if err != nil {
 		return err
 	}
-	if err := past.config.tenant.CheckKeptHere(); err != nil {
+	if err := past.set.CheckKeptHere(); err != nil {
 		return err
 	}
 	for _, w := range group {
-		if w.config.version != h.version {
-			w.prepare(past.config)
+		if w.set.version != h.version {
+			w.prepare(past.set)
 		}
 	}
 	if err := l.complete(past, group, known); err != nil {
@@ -124,7 +126,7 @@ func (l *lane) tryGroup(ctx context.Context, group []*work) error {
 	}
 	l.s.metrics.facts.Observe(float64(total))
 	l.s.metrics.batches.Observe(float64(len(group)))
-	out := l.s.flow(ctx, c)
+	out := l.s.transfer(ctx, c)
 	out.timed = past.timed
 	defer out.end()
 	past.free = out.drain
@@ -140,16 +142,17 @@ func (l *lane) tryGroup(ctx context.Context, group []*work) error {
 	return l.seal(out, past, &h)
 }
 
-// lock takes the head and, in the same round trip, reads what the group will need as far as it can be told before: the keys that
-// nobody has searched yet, and the counters that the book lacks. What it finds is the truth, because it came after the lock.
+// lock takes the head and, in the same round trip, reads what the group will need as far as that is known before: the
+// keys that nobody has searched yet, and the counters that the cache lacks. What it finds is the truth, because it came
+// after the lock.
 func (l *lane) lock(past *history, group []*work, h *head) (known foreseen, err error) {
 	guess := l.s.now(calendar.FromTime(time.Now())) // of the time, for facts that name none
 	past.now = guess
-	config := past.config
+	set := past.set
 	known.keys = map[*work]bool{}
 	w := &wants{}
 	for _, one := range group {
-		if one.config != config {
+		if one.set != set {
 			continue
 		}
 		if !one.looked {
@@ -158,14 +161,14 @@ func (l *lane) lock(past *history, group []*work, h *head) (known foreseen, err 
 		}
 		one.needs(past, w)
 	}
-	r := past.c.round(past.ctx)
+	r := past.c.roundTrip(past.ctx)
 	r.beginWriting(l.tenantID)
 	began := time.Now()
 	r.send(lockHead, l.s.headFrom(h), []byte(l.tenantID))
 	if past.timed {
 		r.then(func() { past.locked = time.Now() })
 	}
-	past.ask(r, w, func() bool { return h.version == config.version })
+	past.ask(r, w, func() bool { return h.version == set.version })
 	if err := r.do(); err != nil {
 		return known, err
 	}
@@ -175,36 +178,37 @@ func (l *lane) lock(past *history, group []*work, h *head) (known foreseen, err 
 	if past.timed {
 		l.s.metrics.lock.Observe(past.locked.Sub(began).Seconds())
 	}
-	same := l.book.at(h.Head)
-	if h.version == config.version {
+	same := l.cache.at(h.Head)
+	if h.version == set.version {
 		past.follow(h)
 		past.enter(w)
 		if same && calendar.MonthOf(guess) == calendar.MonthOf(past.now) {
-			known.counters = config
+			known.counters = set
 		}
 		return known, nil
 	}
-	if config, err = past.c.loadConfig(past.ctx, l.tenantID, h.version); err != nil {
+	if set, err = l.s.loadSet(past.ctx, past.c, l.tenantID, h.version); err != nil {
 		return known, err
 	}
-	l.s.configs.put(l.tenantID, config)
+	l.s.sets.put(l.tenantID, set)
 	timed, locked := past.timed, past.locked
-	*past = *newHistory(past.ctx, past.c, l.tenantID, config, &l.book, h, cap(past.rows))
+	*past = *newHistory(past.ctx, past.c, l.tenantID, set, &l.cache, h, cap(past.rows))
 	past.timed, past.locked = timed, locked
 	return foreseen{}, nil
 }
 
 // foreseen is what was read together with the lock.
 type foreseen struct {
-	keys     map[*work]bool // works whose keys were searched
-	counters *config        // the counters of works that were prepared with it, unless they are corrections; nil: of none
+	keys map[*work]bool // works whose keys were searched
+	// counters are those of works that were prepared with this set, unless they are corrections; nil: of none.
+	counters *residentSet
 }
 
 // complete reads all that is still missing, in one round trip if anything is.
 func (l *lane) complete(past *history, group []*work, known foreseen) error {
 	w := &wants{}
 	for _, one := range group {
-		if _, remembered := l.book.since(one.lookedAt); !remembered {
+		if _, remembered := l.cache.since(one.lookedAt); !remembered {
 			one.forget() // the search may have seen rows that are no longer there
 		}
 		for _, r := range one.found {
@@ -216,7 +220,7 @@ func (l *lane) complete(past *history, group []*work, known foreseen) error {
 			l.lookAgain(past, one, w)
 		}
 		one.targets(past, w)
-		if one.config != known.counters {
+		if one.set != known.counters {
 			one.needs(past, w)
 		}
 	}
@@ -225,7 +229,7 @@ func (l *lane) complete(past *history, group []*work, known foreseen) error {
 
 // lookAgain asks for the keys that the work's search did not find and that may have come since.
 func (l *lane) lookAgain(past *history, one *work, w *wants) {
-	spans, remembered := l.book.since(one.lookedAt)
+	spans, remembered := l.cache.since(one.lookedAt)
 	remembered = remembered && one.looked
 	look := func(k usage.Key, hash uint64) {
 		if past.found[k] != nil {
@@ -284,7 +288,7 @@ func (w *work) needs(past *history, all *wants) {
 }
 
 // judge decides the work's facts in order.
-func (w *work) judge(past *history, out *flow) {
+func (w *work) judge(past *history, out *transfer) {
 	alerts := 0
 	for i := range w.facts {
 		f := &w.facts[i]
@@ -294,7 +298,7 @@ func (w *work) judge(past *history, out *flow) {
 		v := usage.Judge(past, &f.Fact, past.first+uint64(len(past.rows)), past.now, row)
 		if v.Status == usage.Accepted || v.Status == usage.Adjusted || v.Status == usage.Overage {
 			past.keep(row, f.hash)
-			if past.config.thresholds > 0 {
+			if past.set.Thresholds > 0 {
 				alerts += past.alert(row, quota.MaxAlerts-alerts)
 			}
 			out.offer(past)
@@ -304,16 +308,16 @@ func (w *work) judge(past *history, out *flow) {
 }
 
 // seal writes and commits what was decided, and remembers it.
-func (l *lane) seal(out *flow, past *history, h *head) error {
-	a := &addition{tenantID: l.tenantID, base: h.Head, at: past.now, rows: past.rows, links: past.links, config: past.config, cells: past.dirty, joined: past.joined, newlyUse: past.newlyUse, tallies: past.tallies}
+func (l *lane) seal(out *transfer, past *history, h *head) error {
+	a := past.addition(h)
 	after, version, err := out.commit(a)
 	if err != nil {
 		return err
 	}
 	past.written()
-	l.book.committed(span{from: h.Head, to: after, keys: past.seen})
-	if len(a.newlyUse) > 0 {
-		l.s.configs.put(l.tenantID, past.config.at(version))
+	l.cache.committed(span{from: h.Head, to: after, keys: past.seen})
+	if a.moved {
+		l.s.sets.put(l.tenantID, past.set.at(version))
 	}
 	return nil
 }

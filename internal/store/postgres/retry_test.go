@@ -126,7 +126,7 @@ func TestAHeadIsMoreThanItsNumber(t *testing.T) {
 	e := storetest.Fact("m", "more", "c1", storetest.Ago(0), "3")
 	g.want(g.says(0, e), "accepted")
 	err := g.nodes[0].View(context.Background(), "acme", func(v store.View) error {
-		m, err := v.Meter("more")
+		m, err := store.GetMeter(v, "more")
 		if m.Aggregation != meter.Max {
 			t.Errorf("the node judges by a meter that was lost: %v", m.Aggregation)
 		}
@@ -190,12 +190,12 @@ func TestAChangeThatWasCommittedFirstDecides(t *testing.T) {
 func TestARowOfANewerBuild(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ statement, want string }{
-		"kind": {`ALTER TABLE tallystick.entities DROP CONSTRAINT entities_kind_check;
-			INSERT INTO tallystick.entities (tenant_id, kind, name, seq, at, state, used)
-			VALUES ('acme', 'subscription', 's', 77, now(), '{"v":1,"subscription":{"id":"s"}}', false)`, "row 77 (subscription)"},
-		"version of a kind": {`UPDATE tallystick.entities SET seq = 78, state = '{"v":2,"meter":{}}' WHERE tenant_id = 'acme' AND kind = 'meter'`, "row 78 (meter)"},
-		"tenant": {`UPDATE tallystick.tenants SET seq = 79, state = '{"v":9}' WHERE tenant_id = 'acme'`,
-			"row 79 (tenant)"},
+		"kind": {`INSERT INTO tallystick.critical_kinds (tenant_id, kind, version, seq)
+			VALUES ('acme', 'subscription', 1, 77)`, "row 77 of this ledger: it has version 1 of kind subscription"},
+		"version of a kind": {`UPDATE tallystick.entities SET seq = 78, version = 2 WHERE tenant_id = 'acme' AND kind = 'meter'`,
+			"row 78 of this ledger: it has version 2 of kind meter"},
+		"tenant": {`UPDATE tallystick.entities SET seq = 79, version = 9 WHERE tenant_id = 'acme' AND kind = 'tenant'`,
+			"row 79 of this ledger: it has version 9 of kind tenant"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -203,7 +203,7 @@ func TestARowOfANewerBuild(t *testing.T) {
 			if err := storetest.Create(g.nodes[1], "bolt", storetest.NewMeter("calls", meter.Sum)); err != nil {
 				t.Fatal(err)
 			}
-			g.exec(c.statement + "; UPDATE tallystick.heads SET config_version = config_version + 1 WHERE tenant_id = 'acme'")
+			g.exec(c.statement + "; UPDATE tallystick.heads SET resident_version = resident_version + 1 WHERE tenant_id = 'acme'")
 			ctx, s := context.Background(), g.nodes[1]
 			for what, ask := range map[string]func(tenantID string) error{
 				"record": func(id string) error {
@@ -217,13 +217,13 @@ func TestARowOfANewerBuild(t *testing.T) {
 					})
 				},
 				"view":   func(id string) error { return s.View(ctx, id, func(store.View) error { return nil }) },
-				"access": func(id string) error { _, _, err := s.Access(ctx, id, "k"); return err },
+				"access": func(id string) error { _, err := s.Access(ctx, id, "k"); return err },
 			} {
 				err := ask("acme")
 				if !isNewer(err, c.want) {
 					t.Errorf("%s: %v, want it to name %s", what, err, c.want)
 				}
-				if err := ask("bolt"); err != nil && !strings.Contains(err.Error(), "no API key") {
+				if err := ask("bolt"); err != nil && !strings.Contains(err.Error(), "no api key") {
 					t.Errorf("%s of another tenant: %v", what, err)
 				}
 			}

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -13,8 +14,8 @@ type session struct {
 	lent  *pgxpool.Conn
 	pg    *pgconn.PgConn
 	grown func() bool
-	// prepared are the statements that the server knows on this connection. A statement is prepared in the round trip that
-	// first uses it.
+	// prepared are the statements that the server knows on this connection. A statement is prepared in the round trip
+	// that first uses it.
 	prepared map[*statement]*pgconn.StatementDescription
 }
 
@@ -38,7 +39,7 @@ func (s *Store) lend(ctx context.Context) (*session, error) {
 // giveBack ends what is still open. The pool discards a connection whose transaction could not be ended.
 func (c *session) giveBack(ctx context.Context) {
 	if !c.pg.IsClosed() && c.inTransaction() {
-		r := c.round(ctx)
+		r := c.roundTrip(ctx)
 		r.send(rollback, nil)
 		_ = r.do() // the pool looks at the connection, not at this
 	}
@@ -48,8 +49,8 @@ func (c *session) giveBack(ctx context.Context) {
 // inTransaction reports whether the server is inside a transaction, also a failed one.
 func (c *session) inTransaction() bool { return c.pg.TxStatus() != 'I' }
 
-// round is a number of statements that go to the server at once and are answered together.
-type round struct {
+// roundTrip is a number of statements that go to the server at once and are answered together.
+type roundTrip struct {
 	c     *session
 	p     *pgconn.Pipeline
 	calls []call
@@ -64,12 +65,13 @@ type call struct {
 
 var binaryFormat = []int16{1}
 
-func (c *session) round(ctx context.Context) *round {
-	return &round{c: c, p: c.pg.StartPipeline(ctx)}
+func (c *session) roundTrip(ctx context.Context) *roundTrip {
+	return &roundTrip{c: c, p: c.pg.StartPipeline(ctx)}
 }
 
-// send adds a statement. each is called for every row of its result and may be nil; what it is given is valid during the call.
-func (r *round) send(st *statement, each func(*reader) error, params ...[]byte) {
+// send adds a statement. each is called for every row of its result and may be nil; what it is given is valid during
+// the call.
+func (r *roundTrip) send(st *statement, each func(*reader) error, params ...[]byte) {
 	k := call{statement: st, each: each}
 	if st.choosy && !r.c.grown() {
 		r.p.SendQueryParams(st.sql, params, nil, binaryFormat, binaryFormat)
@@ -77,7 +79,7 @@ func (r *round) send(st *statement, each func(*reader) error, params ...[]byte) 
 		return
 	}
 	if known := r.c.prepared[st]; known != nil {
-		// Its columns are known: the server need not tell them again.
+		// Its columns are known: the server need not send them again.
 		r.p.SendQueryStatement(known, params, binaryFormat, binaryFormat)
 		r.calls = append(r.calls, k)
 		return
@@ -90,13 +92,14 @@ func (r *round) send(st *statement, each func(*reader) error, params ...[]byte) 
 	r.calls = append(r.calls, k)
 }
 
-// then has fn called as soon as the server has done the statement that was sent last, and not when it has done all of the round.
-func (r *round) then(fn func()) {
+// then has fn called as soon as the server has done the statement that was sent last, and not when it has done all of
+// the round trip.
+func (r *roundTrip) then(fn func()) {
 	r.p.SendFlushRequest()
 	r.calls[len(r.calls)-1].then = fn
 }
 
-func (r *round) isSent(st *statement) bool {
+func (r *roundTrip) isSent(st *statement) bool {
 	for i := range r.calls {
 		if r.calls[i].statement == st && r.calls[i].prepares {
 			return true
@@ -106,10 +109,11 @@ func (r *round) isSent(st *statement) bool {
 }
 
 // flush sends what was added so far, so that the server can begin with it. Answers are read by do.
-func (r *round) flush() { _ = r.p.Flush() } // do meets the same error
+func (r *roundTrip) flush() { _ = r.p.Flush() } // do meets the same error
 
-// do sends everything and reads the answers. The first error ends the round: the server has then skipped the rest of it.
-func (r *round) do() error {
+// do sends everything and reads the answers. The first error ends the round trip: the server has then skipped the rest
+// of it.
+func (r *roundTrip) do() error {
 	err := driverFailed(r.p.Sync())
 	for i := range r.calls {
 		if err != nil {
@@ -126,7 +130,7 @@ func (r *round) do() error {
 	return err
 }
 
-func (r *round) read(k *call) error {
+func (r *roundTrip) read(k *call) error {
 	if k.prepares {
 		got, err := r.p.GetResults()
 		if err != nil {
@@ -168,26 +172,39 @@ func (r *round) read(k *call) error {
 
 // ask runs one statement.
 func (c *session) ask(ctx context.Context, st *statement, each func(*reader) error, params ...[]byte) error {
-	r := c.round(ctx)
+	r := c.roundTrip(ctx)
 	r.send(st, each, params...)
 	return r.do()
 }
 
-// A writer that has gone silent holds its tenant's head and is ended soon. A reader holds nothing, and may be waiting for a slow
-// client of its own.
+// A writer that has gone silent holds its tenant's head and is ended soon: that is the setting of every connection. A
+// reader holds nothing, and may be waiting for a slow client of its own.
 const (
 	writerIdle = "10s"
 	readerIdle = "10min"
 )
 
 // beginWriting adds the start of a transaction: the role that the walls hold for, and the tenant within them.
-func (r *round) beginWriting(tenantID string) {
-	r.send(beginWrite, nil)
-	r.send(enter, nil, []byte(roleServe), []byte(tenantID), []byte(writerIdle))
-}
+func (r *roundTrip) beginWriting(tenantID string) { r.begin(beginWrite, roleServe, tenantID) }
 
 // beginReading adds the start of a transaction that sees one moment.
-func (r *round) beginReading(role, tenantID string) {
-	r.send(beginRead, nil)
-	r.send(enter, nil, []byte(role), []byte(tenantID), []byte(readerIdle))
+func (r *roundTrip) beginReading(role, tenantID string) {
+	r.begin(beginRead, role, tenantID)
+	r.send(idleAsReader, nil)
 }
+
+func (r *roundTrip) begin(transaction *statement, role, tenantID string) {
+	r.send(transaction, nil)
+	r.send(becomes[role], nil)
+	r.nameTenant(tenantID)
+}
+
+// nameTenant sets the tenant that the walls let through, until the transaction ends. It is a statement of its own, with
+// the name as a literal: a distributed PostgreSQL passes this on to where the rows are, and set_config it does not.
+func (r *roundTrip) nameTenant(tenantID string) {
+	r.p.SendQueryParams("SET LOCAL tallystick.tenant = "+literal(tenantID), nil, nil, nil, nil)
+	r.calls = append(r.calls, call{statement: nameTenant})
+}
+
+// literal quotes text for SQL. Backslashes mean themselves: standard_conforming_strings is on, see guardSession.
+func literal(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }

@@ -11,9 +11,9 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// A host that lost its power, or a network that was cut, closes no connection: whoever waits for an answer would wait for as long as
-// the operating system does, which is minutes. The server itself ends a statement that takes too long and says so; a connection
-// that says nothing for longer than that has nobody at its other end.
+// A host that lost its power, or a network that was cut, closes no connection: whoever waits for an answer would wait
+// for as long as the operating system does, which is minutes. The server itself ends a statement that takes too long
+// and says so; a connection that says nothing for longer than that has nobody at its other end.
 
 // listening makes connections that end when the server owes an answer and is silent for too long.
 func listening(dial pgconn.DialFunc, patience time.Duration, silent func()) pgconn.DialFunc {

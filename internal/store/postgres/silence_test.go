@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Given a connection whose other end says nothing, when an answer is waited for, then the wait ends and the store is told; but a wait
-// that the driver itself gave up says nothing about the server.
+// Given a connection whose other end says nothing, when an answer is waited for, then the wait ends and the store is
+// told; but a wait that the driver itself gave up says nothing about the server.
 func TestSilenceEndsAWait(t *testing.T) {
 	t.Parallel()
 	silences := 0

@@ -37,10 +37,11 @@ var (
 		FROM chain LIMIT $4`}
 )
 
-// Slice implements store.View. One customer's rows are the chains of its counters. Rows of all customers have no index, because that
-// would be half of the price of writing a row: they are found by reading all rows that were committed since the range began.
+// Slice implements store.View. One customer's rows are the chains of its counters. Rows of all customers have no index,
+// because that would be half of the price of writing a row: they are found by reading all rows that were committed
+// since the range began.
 func (v *view) Slice(q store.SliceQuery, fn func(*store.Slice) error) error {
-	m := v.config.catalog.Number(q.Meter)
+	m := v.set.Catalog.Number(q.Meter)
 	if m == nil {
 		return problem.New(problem.NotFound, "no meter of that number")
 	}
@@ -51,7 +52,7 @@ func (v *view) Slice(q store.SliceQuery, fn func(*store.Slice) error) error {
 	if q.From >= q.To || !clean(q.Customer) {
 		return nil
 	}
-	if err := v.config.horizon.Missing(0, store.RowHint{From: q.From, To: q.To, Events: true}, v.hasLeft); err != nil {
+	if err := v.set.Horizon.Missing(0, store.RowHint{From: q.From, To: q.To, Events: true}, v.hasLeft); err != nil {
 		return err
 	}
 	s := &slicing{view: v, query: q, meter: m, emit: fn}
@@ -101,8 +102,8 @@ func (s *slicing) scan() error {
 	return nil
 }
 
-// before finds a row below which all were committed before a time. No fact is further ahead of its commit than MaxFuture, so that
-// rows below it have no part in what happened after.
+// before finds a row below which all were committed before a time. No fact is further ahead of its commit than
+// MaxFuture, so that rows below it have no part in what happened after.
 func (s *slicing) before(t calendar.Micros) (uint64, error) {
 	var failed error
 	n := sort.Search(int(s.base), func(i int) bool {

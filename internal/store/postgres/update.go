@@ -3,11 +3,11 @@ package postgres
 import (
 	"bytes"
 	"context"
+	"maps"
 
-	"github.com/tallystick/tallystick/internal/core/amount"
 	"github.com/tallystick/tallystick/internal/core/calendar"
+	"github.com/tallystick/tallystick/internal/core/entity"
 	"github.com/tallystick/tallystick/internal/core/ledger"
-	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/core/tenant"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/store"
@@ -16,49 +16,75 @@ import (
 // tx is a view inside a transaction that holds the head, with rows of its own that are not written yet.
 type tx struct {
 	view
-	rows   []ledger.Row
-	manual map[usage.CounterID]amount.Amount
-	undone map[uint64]uint64 // reverted adjustments → their opposites
+	rows    []ledger.Row
+	overlay *store.Overlay
+	effects []ledger.Effect // of the rows
+	// pending are those of the effects that a reader of the counter must see. A base changes nothing while the rows
+	// under it are there.
+	pending map[usage.CounterID][]ledger.Effect
+	// refreshed are entities whose terms this build knows better than the tables. The commit brings some of them up to
+	// date.
+	refreshed map[entityName]keptEntity
+}
 
-	assigned map[string]string // customer → plan
+// maxRefreshed bounds the entities that one commit brings up to date beside its own.
+const maxRefreshed = 1000
+
+func (x *tx) refresh(k keptEntity) {
+	if len(x.refreshed) < maxRefreshed && k.Indexed > 0 {
+		x.refreshed[entityName{k.Kind, k.ID}] = k
+	}
 }
 
 // Append implements store.Tx.
 func (x *tx) Append(c ledger.Change) (uint64, error) {
-	if err := x.config.tenant.CheckKeptHere(); err != nil {
+	if err := x.set.CheckKeptHere(); err != nil {
 		return 0, err
 	}
-	c.State = bytes.Clone(c.State)
+	c.State.Data = bytes.Clone(c.State.Data)
 	r := ledger.Row{Seq: x.head.Seq + 1, At: x.now, Change: &c}
-	s, err := ledger.DecodeState(&r)
-	if err != nil {
-		return 0, err
-	}
-	if a := s.Adjustment; a != nil {
-		if x.config.catalog.Number(a.Meter) == nil {
-			return 0, problem.New(problem.NotFound, "no meter of number %d", a.Meter)
-		}
-		id := usage.CounterID{Meter: a.Meter, Customer: a.Customer, Month: a.Month}
-		x.manual[id], _ = x.manual[id].Add(a.Amount)
-		if seq, _, ok := usage.ParseAdjustmentID(a.Reverts); ok {
-			x.undone[seq] = r.Seq
+	if !c.State.IsZero() {
+		if err := x.take(r.Entity()); err != nil {
+			return 0, err
 		}
 	}
-	if a := s.Assignment; a != nil && a.Customer != "" {
-		x.assigned[a.Customer] = a.Plan
-	}
-	x.config = x.config.with(s)
 	x.rows = append(x.rows, r)
 	x.head.Seq = r.Seq
 	return r.Seq, nil
 }
 
+// take lets reads of the transaction see a change.
+func (x *tx) take(e entity.Entity) error {
+	next, err := x.set.with(&e)
+	if err != nil {
+		return err
+	}
+	effect, err := next.EffectOf(&e)
+	if err != nil {
+		return err
+	}
+	if err := x.overlay.Put(e); err != nil {
+		return err
+	}
+	x.set = next
+	x.effects = append(x.effects, effect)
+	if effect.Base == nil {
+		effect.Touches(func(id usage.CounterID) {
+			if id.Customer != "" {
+				x.pending[id] = append(x.pending[id], effect)
+			}
+		})
+	}
+	return nil
+}
+
 // Update implements store.Store.
 func (s *Store) Update(ctx context.Context, tenantID string, fn func(store.Tx) error) error {
 	var own error // of fn: it comes back as it is
-	err := s.writing(ctx, tenantID, func(ctx context.Context, l *lane, c *session, h *head, cfg *config) error {
-		x := &tx{manual: map[usage.CounterID]amount.Amount{}, undone: map[uint64]uint64{}, assigned: map[string]string{}}
-		x.view = view{s: s, ctx: ctx, c: c, tenantID: tenantID, config: cfg, head: h.Head, now: h.now, base: h.Seq, tx: x}
+	err := s.writing(ctx, tenantID, func(ctx context.Context, l *lane, c *session, h *head, set *residentSet) error {
+		x := &tx{overlay: store.NewOverlay(set.kinds), pending: map[usage.CounterID][]ledger.Effect{},
+			refreshed: map[entityName]keptEntity{}}
+		x.view = view{s: s, ctx: ctx, c: c, tenantID: tenantID, set: set, head: h.Head, now: h.now, base: h.Seq, tx: x}
 		own = store.RunUpdate(fn, x)
 		if x.fault != nil {
 			own = nil // its reads failed; it may run again
@@ -67,17 +93,15 @@ func (s *Store) Update(ctx context.Context, tenantID string, fn func(store.Tx) e
 		if own != nil {
 			return nil //nolint:nilerr // nothing is committed, and own is returned in the end
 		}
-		if x.config.tenant == nil {
+		if !x.set.Exists() {
 			return errNoTenant(tenantID)
 		}
 		if len(x.rows) == 0 {
 			return nil
 		}
-		past := newHistory(ctx, c, tenantID, cfg, &l.book, h, len(x.rows))
-		for i := range x.rows {
-			if err := past.change(x.rows[i].Change); err != nil {
-				return err
-			}
+		past := newHistory(ctx, c, tenantID, set, &l.cache, h, len(x.rows))
+		if err := past.takeUpdate(x); err != nil {
+			return err
 		}
 		return s.append(ctx, l, c, past, h)
 	})
@@ -87,9 +111,32 @@ func (s *Store) Update(ctx context.Context, tenantID string, fn func(store.Tx) e
 	return err
 }
 
-// writing runs fn in a transaction that holds the tenant's turn and head, again if it failed in passing. A tenant that does
-// not exist yet gets a head, which goes with the transaction unless fn commits.
-func (s *Store) writing(ctx context.Context, tenantID string, fn func(ctx context.Context, l *lane, c *session, h *head, cfg *config) error) error {
+// takeUpdate adds the rows of an update.
+func (h *history) takeUpdate(x *tx) error {
+	err := h.foresee(x.set, func(w *wants) error {
+		for i := range x.effects {
+			w.effect(h, &x.effects[i])
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	maps.Copy(h.entities, x.refreshed)
+	for i := range x.rows {
+		if err := h.change(x.rows[i].Change); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeFunc is what is done under the lock of a tenant's head.
+type writeFunc func(ctx context.Context, l *lane, c *session, h *head, set *residentSet) error
+
+// writing runs fn in a transaction that holds the tenant's turn and head, again if it failed in passing. A tenant that
+// does not exist yet gets a head, which goes with the transaction unless fn commits.
+func (s *Store) writing(ctx context.Context, tenantID string, fn writeFunc) error {
 	if err := s.open(ctx); err != nil {
 		return err
 	}
@@ -119,7 +166,7 @@ func (s *Store) writing(ctx context.Context, tenantID string, fn func(ctx contex
 	})
 }
 
-func (s *Store) tryWriting(ctx context.Context, l *lane, fn func(ctx context.Context, l *lane, c *session, h *head, cfg *config) error) error {
+func (s *Store) tryWriting(ctx context.Context, l *lane, fn writeFunc) error {
 	c, err := s.lend(ctx)
 	if err != nil {
 		return err
@@ -127,7 +174,7 @@ func (s *Store) tryWriting(ctx context.Context, l *lane, fn func(ctx context.Con
 	defer c.giveBack(ctx)
 	var h head
 	id := []byte(l.tenantID)
-	r := c.round(ctx)
+	r := c.roundTrip(ctx)
 	r.beginWriting(l.tenantID)
 	r.send(lockHead, s.headFrom(&h), id)
 	if err := r.do(); err != nil {
@@ -137,100 +184,56 @@ func (s *Store) tryWriting(ctx context.Context, l *lane, fn func(ctx context.Con
 		if err := s.mayGrow(ctx, c, l.tenantID); err != nil {
 			return err
 		}
-		r := c.round(ctx)
+		r := c.roundTrip(ctx)
 		r.send(makeHead, nil, id, h.Chain[:], timeParam(calendar.MinMicros))
 		r.send(lockHead, s.headFrom(&h), id)
 		if err := r.do(); err != nil {
 			return err
 		}
 	}
-	cfg, _ := s.configs.get(l.tenantID)
+	set, _ := s.sets.get(l.tenantID)
 	switch {
 	case h.Seq == 0:
-		cfg = noConfig
-	case cfg == nil || cfg.version != h.version:
-		if cfg, err = c.loadConfig(ctx, l.tenantID, h.version); err != nil {
+		set = emptySet(s.options.Kinds)
+	case set == nil || set.version != h.version:
+		if set, err = s.loadSet(ctx, c, l.tenantID, h.version); err != nil {
 			return err
 		}
 	}
-	l.book.at(h.Head)
-	return fn(ctx, l, c, &h, cfg)
+	l.cache.at(h.Head)
+	return fn(ctx, l, c, &h, set)
 }
 
-// mayGrow refuses new tenants of a deployment that was moved. It holds the operator's head until the transaction ends: whoever marks
-// the deployment as moved waits for tenants that are being made, and finds them. Errors: Moved.
+// mayGrow refuses new tenants of a deployment that was moved. It holds the operator's head until the transaction ends:
+// whoever marks the deployment as moved waits for tenants that are being made, and finds them. Errors: Moved.
 func (s *Store) mayGrow(ctx context.Context, c *session, tenantID string) error {
 	if tenantID == tenant.Operator {
 		return nil
 	}
 	var operator head
-	r := c.round(ctx)
-	r.send(enter, nil, []byte(roleServe), []byte(tenant.Operator), []byte(writerIdle))
+	r := c.roundTrip(ctx)
+	r.nameTenant(tenant.Operator)
 	r.send(lockHead, s.headFrom(&operator), []byte(tenant.Operator))
 	if err := r.do(); err != nil {
 		return err
 	}
 	if operator.exists {
-		cfg, err := c.loadConfig(ctx, tenant.Operator, operator.version)
+		set, err := s.loadSet(ctx, c, tenant.Operator, operator.version)
 		if err != nil {
 			return err
 		}
-		if err := cfg.tenant.CheckKeptHere(); err != nil {
+		if err := set.CheckKeptHere(); err != nil {
 			return err
 		}
 	}
-	return c.ask(ctx, enter, nil, []byte(roleServe), []byte(tenantID), []byte(writerIdle))
-}
-
-// change adds a change row and lets it take effect.
-func (h *history) change(c *ledger.Change) error {
-	r := ledger.Row{Seq: h.first + uint64(len(h.rows)), At: h.now, Change: c}
-	s, err := ledger.DecodeState(&r)
-	if err != nil {
-		return err
-	}
-	h.config = h.config.with(s)
-	h.rows = append(h.rows, r)
-	if s.Alert != nil {
-		return h.tell(s.Alert)
-	}
-	if a := s.Assignment; a != nil && a.Customer != "" {
-		h.book.assigned[a.Customer] = a.Plan
-	}
-	a := s.Adjustment
-	if a == nil {
-		return nil
-	}
-	id := usage.CounterID{Meter: a.Meter, Customer: a.Customer, Month: a.Month}
-	h.touched = h.touched[:0]
-	counter, err := h.Counter(id)
-	if err != nil {
-		return err
-	}
-	counter.Adjust(a.Amount, h.config.catalog.Number(a.Meter).Aggregation, h.config.closed(a.Month))
-	h.mark(h.touched[0])
-	h.touched = h.touched[:0]
-	return nil
+	r = c.roundTrip(ctx)
+	r.nameTenant(tenantID)
+	return r.do()
 }
 
 // append commits the rows of an update or an import.
 func (s *Store) append(ctx context.Context, l *lane, c *session, past *history, h *head) error {
-	changed := false
-	for i := range past.rows {
-		changed = changed || past.rows[i].Change != nil
-	}
-	a := &addition{tenantID: l.tenantID, base: h.Head, at: past.now, rows: past.rows, links: past.links, config: past.config, changed: changed,
-		cells: past.dirty, joined: past.joined, newlyUse: past.newlyUse, tallies: past.tallies}
-	out := s.flow(ctx, c)
+	out := s.transfer(ctx, c)
 	defer out.end()
-	after, version, err := out.commit(a)
-	if err != nil {
-		return err
-	}
-	past.written()
-	l.book.committed(span{from: h.Head, to: after, keys: past.seen})
-	if changed || len(a.newlyUse) > 0 {
-		s.configs.put(l.tenantID, past.config.at(version))
-	}
-	return nil
+	return l.seal(out, past, h)
 }

@@ -2,24 +2,22 @@ package postgres
 
 import (
 	"context"
-	"maps"
-	"slices"
 
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/problem"
-	"github.com/tallystick/tallystick/internal/core/tenant"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/store"
 )
 
-// view reads one tenant inside a transaction: a reader's sees one moment, an update's holds the head, so that nothing moves.
+// view reads one tenant inside a transaction: a reader's sees one moment, an update's holds the head, so that nothing
+// moves.
 type view struct {
 	s        *Store
 	ctx      context.Context
 	c        *session
 	tenantID string
-	config   *config
+	set      *residentSet
 	head     ledger.Head // with the rows of an update
 	now      calendar.Micros
 	base     uint64 // the last row in the tables
@@ -44,15 +42,15 @@ func (s *Store) View(ctx context.Context, tenantID string, fn func(store.View) e
 		if !h.exists {
 			return errNoTenant(tenantID)
 		}
-		config, _ := s.configs.get(tenantID)
-		if config == nil || config.version != h.version {
+		set, _ := s.sets.get(tenantID)
+		if set == nil || set.version != h.version {
 			var err error
-			if config, err = c.loadConfig(ctx, tenantID, h.version); err != nil {
+			if set, err = s.loadSet(ctx, c, tenantID, h.version); err != nil {
 				return err
 			}
-			s.configs.put(tenantID, config)
+			s.sets.put(tenantID, set)
 		}
-		own = fn(&view{s: s, ctx: ctx, c: c, tenantID: tenantID, config: config, head: h.Head, now: h.now, base: h.Seq})
+		own = fn(&view{s: s, ctx: ctx, c: c, tenantID: tenantID, set: set, head: h.Head, now: h.now, base: h.Seq})
 		return nil
 	})
 	if own != nil {
@@ -61,70 +59,19 @@ func (s *Store) View(ctx context.Context, tenantID string, fn func(store.View) e
 	return err
 }
 
-// ask runs a statement. A failure is told as the port does, and kept.
+// ask runs a statement. A failure is returned as the port says it, and kept.
 func (v *view) ask(st *statement, each func(*reader) error, params ...[]byte) error {
 	if v.fault == nil {
 		v.fault = v.c.ask(v.ctx, st, each, append([][]byte{[]byte(v.tenantID)}, params...)...)
 	}
-	return v.s.told(v.ctx, v.fault)
+	return v.s.portError(v.ctx, v.fault)
 }
 
 func (v *view) Now() calendar.Micros { return v.now }
 func (v *view) Head() ledger.Head    { return v.head }
 
-func (v *view) Tenant() (tenant.Tenant, error) {
-	if v.config.tenant == nil {
-		return tenant.Tenant{}, errNoTenant(v.tenantID)
-	}
-	return ownTenant(v.config.tenant), nil
-}
-
-func (v *view) APIKey(id string) (tenant.APIKey, error) {
-	if k := v.config.keys[id]; k != nil {
-		return *k, nil
-	}
-	return tenant.APIKey{}, problem.New(problem.NotFound, "no API key %q", id)
-}
-
-func (v *view) APIKeys(after string, limit int) ([]tenant.APIKey, error) {
-	var out []tenant.APIKey
-	for _, id := range page(v.config.keys, after, limit) {
-		out = append(out, *v.config.keys[id])
-	}
-	return out, nil
-}
-
-func (v *view) Meter(slug string) (store.Meter, error) {
-	m := v.config.meters[slug]
-	if m == nil {
-		return store.Meter{}, problem.New(problem.NotFound, "no meter %q", slug)
-	}
-	out := store.Meter{Meter: *m, Used: v.config.used[m.Number]}
-	out.KeyFields = slices.Clone(m.KeyFields)
-	return out, nil
-}
-
-func (v *view) Meters(after string, limit int) ([]store.Meter, error) {
-	var out []store.Meter
-	for _, slug := range page(v.config.meters, after, limit) {
-		m, err := v.Meter(slug)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, m)
-	}
-	return out, nil
-}
-
-// page lists the names above after, in order.
-func page[T any](m map[string]T, after string, limit int) []string {
-	names := slices.Sorted(maps.Keys(m))
-	i, found := slices.BinarySearch(names, after)
-	if found {
-		i++
-	}
-	return names[i:min(len(names), i+limit)]
-}
+// MeterUsed implements store.View.
+func (v *view) MeterUsed(number uint32) (bool, error) { return v.set.used[number], nil }
 
 func (v *view) Event(k usage.Key) (ledger.Row, []ledger.Row, error) {
 	var row ledger.Row
@@ -133,7 +80,8 @@ func (v *view) Event(k usage.Key) (ledger.Row, []ledger.Row, error) {
 	if !clean(k.Name) {
 		return row, nil, missing
 	}
-	err := v.ask(eventsByKey, v.each(func(r *ledger.Row) { row = *r }), textsParam([]string{string(rune(k.Space)) + k.Name}))
+	key := textsParam([]string{string(rune(k.Space)) + k.Name})
+	err := v.ask(eventsByKey, v.each(func(r *ledger.Row) { row = *r }), key)
 	if err != nil {
 		return row, nil, err
 	}
@@ -147,7 +95,7 @@ func (v *view) Event(k usage.Key) (ledger.Row, []ledger.Row, error) {
 // each reads events.
 func (v *view) each(fn func(*ledger.Row)) func(*reader) error {
 	return func(in *reader) error {
-		r, err := readEvent(in, v.config)
+		r, err := readEvent(in, v.set)
 		if err == nil {
 			fn(&r)
 		}
@@ -158,7 +106,7 @@ func (v *view) each(fn func(*ledger.Row)) func(*reader) error {
 func (v *view) Counter(id usage.CounterID) (usage.Counter, error) {
 	c, err := v.cell(id)
 	if err == nil {
-		v.addPending(id, &c.Counter)
+		err = v.addPending(id, &c.Counter)
 	}
 	return c.Counter, err
 }
@@ -166,7 +114,7 @@ func (v *view) Counter(id usage.CounterID) (usage.Counter, error) {
 // cell reads a counter as the table has it.
 func (v *view) cell(id usage.CounterID) (*cell, error) {
 	out := &cell{}
-	m := v.config.catalog.Number(id.Meter)
+	m := v.set.Catalog.Number(id.Meter)
 	if m == nil {
 		return out, problem.New(problem.NotFound, "no meter of number %d", id.Meter)
 	}
@@ -183,61 +131,15 @@ func (v *view) cell(id usage.CounterID) (*cell, error) {
 	return out, err
 }
 
-// addPending adds what an update has adjusted and not written yet.
-func (v *view) addPending(id usage.CounterID, c *usage.Counter) {
+// addPending adds what an update has changed and not written yet.
+func (v *view) addPending(id usage.CounterID, c *usage.Counter) error {
 	if v.tx == nil {
-		return
+		return nil
 	}
-	if p := v.tx.manual[id]; !p.IsZero() {
-		c.Adjust(p, v.config.catalog.Number(id.Meter).Aggregation, v.config.closed(id.Month))
-	}
-}
-
-func (v *view) Adjustment(id string) (usage.Adjustment, error) {
-	missing := problem.New(problem.NotFound, "no adjustment %q", id)
-	seq, number, ok := usage.ParseAdjustmentID(id)
-	if !ok || seq > v.head.Seq {
-		return usage.Adjustment{}, missing
-	}
-	var row ledger.Row
-	if err := v.between(seq-1, seq, store.RowHint{Events: true, Changes: true}, func(r *ledger.Row) { row = *r }); err != nil {
-		return usage.Adjustment{}, err
-	}
-	if row.Event != nil {
-		for i := range row.Event.Outcomes {
-			if a, late := usage.LateAdjustment(row.Event, &row.Event.Outcomes[i], seq, row.At); late && a.Meter == number {
-				return a, nil
-			}
+	for _, f := range v.tx.pending[id] {
+		if err := f.Apply(pendingState{set: v.set, counter: c}); err != nil {
+			return err
 		}
-		return usage.Adjustment{}, missing
 	}
-	if row.Change == nil {
-		if v.mayHaveLeft(seq) {
-			return usage.Adjustment{}, missing // adjusted rows stay
-		}
-		return usage.Adjustment{}, v.missing(seq)
-	}
-	s, err := ledger.DecodeState(&row)
-	if err != nil || s.Adjustment == nil || number != 0 {
-		return usage.Adjustment{}, missing
-	}
-	a := *s.Adjustment
-	var undone uint64
-	if v.tx != nil {
-		undone = v.tx.undone[seq]
-	}
-	if undone == 0 {
-		err = v.ask(changeReverts, func(in *reader) error { undone = uint64(in.int8()); return nil }, []byte(id))
-	}
-	if undone != 0 {
-		a.Reverted = usage.ManualID(undone)
-	}
-	return a, err
-}
-
-func (v *view) Period(m calendar.Month) (usage.Period, error) {
-	if p, ok := v.config.periods[m]; ok {
-		return p, nil
-	}
-	return usage.Period{Month: m}, nil
+	return nil
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/tallystick/tallystick/internal/core/calendar"
 )
 
-// Parameters and results travel in PostgreSQL's binary formats, written and read here by hand: a batch is a handful of arrays of
-// thousands of elements, and a general encoder would box every one of them.
+// Parameters and results travel in PostgreSQL's binary formats, written and read here by hand: a batch is a handful of
+// arrays of thousands of elements, and a general encoder would box every one of them.
 
 // The types of array elements, by PostgreSQL's numbers.
 const (
@@ -136,6 +136,7 @@ func days(m calendar.Month) int32 { return int32(int64(m.Start())/microsPerDay -
 // Scalar parameters.
 
 func int8Param(v int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(v)) }
+func int2Param(v int16) []byte { return binary.BigEndian.AppendUint16(nil, uint16(v)) }
 func int4Param(v int32) []byte { return binary.BigEndian.AppendUint32(nil, uint32(v)) }
 
 func timeParam(m calendar.Micros) []byte { return int8Param(int64(m) - epochMicros) }

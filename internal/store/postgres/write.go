@@ -21,13 +21,23 @@ type addition struct {
 	base     ledger.Head // that it follows
 	at       calendar.Micros
 	rows     []ledger.Row
-	links    []uint64 // of the rows' outcomes, one after the other: the row that the same counter folded before
-	config   *config  // after it
-	changed  bool     // the configuration did
-	cells    []*cell  // that changed
+	links    []uint64     // of the rows' outcomes, one after the other: the row that the same counter folded before
+	set      *residentSet // after it
+	moved    bool         // the set did
+	cells    []*cell      // that changed
 	joined   map[memberKey]bool
-	newlyUse []uint32
 	tallies  []*tallyCell // that changed
+
+	entities      map[entityName]keptEntity // that changed
+	newlyUsed     []uint32                  // meters
+	newlyCritical []criticalKind
+}
+
+// addition is what the history adds to the head.
+func (h *history) addition(head *head) *addition {
+	return &addition{tenantID: h.tenantID, base: head.Head, at: h.now, rows: h.rows, links: h.links,
+		set: h.set, moved: h.set != h.began, cells: h.dirty, joined: h.joined, tallies: h.tallies,
+		entities: h.entities, newlyUsed: h.newlyUsed, newlyCritical: h.newlyCritical}
 }
 
 // writer turns additions into parameters. It keeps its memory from one to the next.
@@ -46,53 +56,53 @@ type writer struct {
 
 var writers sync.Pool // of *writer
 
-// flow is the way of an addition to the server. Rows are sent while those that follow are still being judged, so that the server
-// works at the same time; nothing counts before the commit.
-type flow struct {
+// transfer is an addition on its way to the server. Rows are sent while those that follow are still being judged, so
+// that the server works at the same time; nothing counts before the commit.
+type transfer struct {
 	s      *Store
 	ctx    context.Context
 	c      *session
 	w      *writer
-	r      *round // under way, or nil
-	sent   int    // rows
-	linked int    // links of them
-	timed  bool   // its parts are measured
+	r      *roundTrip // under way, or nil
+	sent   int        // rows
+	linked int        // links of them
+	timed  bool       // its parts are measured
 }
 
 // chunk is how many rows are sent at a time.
 const chunk = 1000
 
-func (s *Store) flow(ctx context.Context, c *session) *flow {
+func (s *Store) transfer(ctx context.Context, c *session) *transfer {
 	w, ok := writers.Get().(*writer)
 	if !ok {
 		w = &writer{}
 	}
-	return &flow{s: s, ctx: ctx, c: c, w: w, timed: true}
+	return &transfer{s: s, ctx: ctx, c: c, w: w, timed: true}
 }
 
-func (f *flow) round() *round {
+func (f *transfer) roundTrip() *roundTrip {
 	if f.r == nil {
-		f.r = f.c.round(f.ctx)
+		f.r = f.c.roundTrip(f.ctx)
 	}
 	return f.r
 }
 
 // offer sends rows when enough of them wait.
-func (f *flow) offer(past *history) {
+func (f *transfer) offer(past *history) {
 	if len(past.rows)-f.sent >= chunk {
 		f.send(past.tenantID, past.rows, past.links, past.now)
 	}
 }
 
 // send sends the rows that were not sent yet.
-func (f *flow) send(tenantID string, rows []ledger.Row, links []uint64, at calendar.Micros) {
-	f.w.sendEvents(f.round(), tenantID, rows[f.sent:], links[f.linked:], at)
+func (f *transfer) send(tenantID string, rows []ledger.Row, links []uint64, at calendar.Micros) {
+	f.w.sendEvents(f.roundTrip(), tenantID, rows[f.sent:], links[f.linked:], at)
 	f.sent, f.linked = len(rows), len(links)
 	f.r.flush()
 }
 
-// drain ends the round under way, so that the connection is free to read.
-func (f *flow) drain() error {
+// drain ends the round trip under way, so that the connection is free to read.
+func (f *transfer) drain() error {
 	if f.r == nil {
 		return nil
 	}
@@ -101,30 +111,29 @@ func (f *flow) drain() error {
 	return err
 }
 
-// end must be called when the flow is no longer needed, committed or not.
-func (f *flow) end() {
+// end must be called when the transfer is no longer needed, committed or not.
+func (f *transfer) end() {
 	_ = f.drain() // after an error the transaction is lost anyway
 	writers.Put(f.w)
 }
 
-// commit writes the rest of the addition, commits the session's transaction and returns the new head and the
-// configuration's version. After an error the transaction has not happened, except that an Unavailable says that nobody
+// commit writes the rest of the addition, commits the session's transaction and returns the new head and the version of
+// the resident set. After an error the transaction has not happened, except that an Unavailable says that nobody
 // knows.
-func (f *flow) commit(a *addition) (ledger.Head, uint64, error) {
+func (f *transfer) commit(a *addition) (ledger.Head, uint64, error) {
 	began, written := time.Now(), time.Time{}
 	id, first := []byte(a.tenantID), int8Param(int64(a.base.Seq+1))
 	f.send(a.tenantID, a.rows, a.links, a.at)
 	r := f.r
-	head := ledger.Head{Seq: a.base.Seq + uint64(len(a.rows)), Clock: a.at, Chain: f.w.hasher.Next(a.base.Chain, a.rows)}
-	version := a.config.version
-	if a.changed || len(a.newlyUse) > 0 {
+	head := ledger.Head{Seq: a.base.Seq + uint64(len(a.rows)), Clock: a.at}
+	head.Chain = f.w.hasher.Next(a.base.Chain, a.rows)
+	version := a.set.version
+	if a.moved {
 		version = newVersion(head.Seq)
 	}
 	var token [16]byte
 	rand.Read(token[:]) // never fails
-	if err := f.w.sendRest(r, a); err != nil {
-		return head, version, err
-	}
+	f.w.sendRest(r, a)
 	r.send(addSection, nil, id, first, int4Param(int32(len(a.rows))), timeParam(a.at), head.Chain[:], token[:],
 		int8Param(int64(head.Seq)), int8Param(int64(version)))
 	if f.timed {
@@ -144,13 +153,14 @@ func (f *flow) commit(a *addition) (ledger.Head, uint64, error) {
 	}
 	var refused *pgconn.PgError
 	if errors.As(err, &refused) && !f.c.pg.IsClosed() && f.c.pg.TxStatus() == 'E' {
-		return head, version, err // a statement failed and the server has told us so: nothing was committed
+		return head, version, err // a statement failed and the server has said so: nothing was committed
 	}
 	happened, unresolved := f.s.resolve(f.ctx, a.tenantID, first, token)
 	switch {
 	case unresolved != nil:
 		return head, version, problem.Wrap(problem.Unavailable, errors.Join(err, unresolved),
-			"the connection broke during the commit, and whether it happened cannot be found out now; sending the same again is safe").Retry(retryAfter)
+			"the connection broke during the commit, and whether it happened cannot be found out now; "+
+				"sending the same again is safe").Retry(retryAfter)
 	case happened:
 		f.s.metrics.transactions.Inc()
 		f.s.metrics.rows.Add(float64(len(a.rows)))
@@ -160,8 +170,8 @@ func (f *flow) commit(a *addition) (ledger.Head, uint64, error) {
 	return head, version, err
 }
 
-// resolve finds out whether a commit happened whose answer was lost. The lock on the head waits until the lost transaction has
-// ended either way.
+// resolve finds out whether a commit happened whose answer was lost. The lock on the head waits until the lost
+// transaction has ended either way.
 func (s *Store) resolve(ctx context.Context, tenantID string, first []byte, token [16]byte) (happened bool, err error) {
 	// The time of the commit itself may be used up.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.options.LockTimeout+s.options.ConnectTimeout)
@@ -172,7 +182,7 @@ func (s *Store) resolve(ctx context.Context, tenantID string, first []byte, toke
 			return err
 		}
 		defer c.giveBack(ctx)
-		r := c.round(ctx)
+		r := c.roundTrip(ctx)
 		r.beginWriting(tenantID)
 		r.send(lockHead, nil, []byte(tenantID))
 		r.send(sectionToken, func(in *reader) error {
@@ -185,7 +195,7 @@ func (s *Store) resolve(ctx context.Context, tenantID string, first []byte, toke
 }
 
 // sendEvents adds the usage rows among the rows.
-func (w *writer) sendEvents(r *round, tenantID string, rows []ledger.Row, links []uint64, at calendar.Micros) {
+func (w *writer) sendEvents(r *roundTrip, tenantID string, rows []ledger.Row, links []uint64, at calendar.Micros) {
 	w.plain.reset()
 	w.full.reset()
 	for i := range rows {
@@ -211,40 +221,27 @@ func (w *writer) sendEvents(r *round, tenantID string, rows []ledger.Row, links 
 }
 
 // sendRest adds the changes, and what all rows leave behind.
-func (w *writer) sendRest(r *round, a *addition) error {
+func (w *writer) sendRest(r *roundTrip, a *addition) {
 	w.changes.reset()
-	entities := newEntities()
 	for i := range a.rows {
-		row := &a.rows[i]
-		if row.Change == nil {
-			continue
-		}
-		state, err := ledger.DecodeState(row)
-		if err != nil {
-			return err
-		}
-		w.changes.add(row, state)
-		if state.Floor == nil || *state.Floor == a.config.horizon.Floor { // it only moves forward
-			entities.put(row, state)
-		}
-		if state.Request != nil {
-			keepRequest(r, a.tenantID, state.Request, row.Seq, a.at)
+		if a.rows[i].Change != nil {
+			w.changes.add(&a.rows[i])
 		}
 	}
 	if w.changes.seq.n > 0 {
 		r.send(addChanges, nil, w.changes.params(a.tenantID, a.at)...)
 	}
-	entities.send(r, a)
+	sendEntities(r, a.tenantID, a.entities, a.at)
+	sendMoved(r, a)
 	w.sendCounters(r, a)
 	sendTallies(r, a)
 	w.sendMembers(r, a)
-	return nil
 }
 
 // fewCounters are cheaper in one statement, new ones and others, than in two.
 const fewCounters = 16
 
-func (w *writer) sendCounters(r *round, a *addition) {
+func (w *writer) sendCounters(r *roundTrip, a *addition) {
 	w.newCounters.reset()
 	w.plainCounters.reset()
 	w.counters.reset()
@@ -270,7 +267,7 @@ func (w *writer) sendCounters(r *round, a *addition) {
 	}
 }
 
-func (w *writer) sendMembers(r *round, a *addition) {
+func (w *writer) sendMembers(r *roundTrip, a *addition) {
 	if len(a.joined) == 0 {
 		return
 	}
@@ -280,81 +277,14 @@ func (w *writer) sendMembers(r *round, a *addition) {
 	w.onTime.reset(oidBool)
 	for k, onTime := range a.joined {
 		w.memberAt.month.month(k.id.Month)
-		w.memberAt.meter.text(a.config.catalog.Number(k.id.Meter).Slug)
+		w.memberAt.meter.text(a.set.Catalog.Number(k.id.Meter).Slug)
 		w.memberAt.customer.text(k.id.Customer)
 		w.member.text(k.member)
 		w.generation.int4(int32(k.generation))
 		w.onTime.bool(onTime)
 	}
-	r.send(putMembers, nil, append(w.memberAt.params(a.tenantID), w.member.param(), w.generation.param(), w.onTime.param())...)
-}
-
-// entities are the latest states among some changes: the last one of each, because a statement writes a row once.
-type entities struct {
-	tenant *ledger.Row
-	rows   map[[2]string]*ledger.Row
-	meters map[string]uint32 // slug → number
-
-	assigned map[string]string // customer → plan; the tenant's own under the empty name
-}
-
-func newEntities() *entities {
-	return &entities{rows: map[[2]string]*ledger.Row{}, meters: map[string]uint32{}, assigned: map[string]string{}}
-}
-
-func (e *entities) put(r *ledger.Row, s ledger.State) {
-	switch {
-	case s.Tenant != nil:
-		e.tenant = r
-	case s.Key != nil:
-		e.rows[[2]string{kindKey, s.Key.ID}] = r
-	case s.Meter != nil:
-		e.rows[[2]string{kindMeter, s.Meter.Slug}] = r
-		e.meters[s.Meter.Slug] = s.Meter.Number
-	case s.Close != nil:
-		e.rows[[2]string{kindPeriod, s.Close.Month.String()}] = r
-	case s.Plan != nil:
-		e.rows[[2]string{kindPlan, s.Plan.Name}] = r
-	case s.Assignment != nil:
-		e.assigned[s.Assignment.Customer] = s.Assignment.Plan
-	case s.Floor != nil:
-		e.rows[[2]string{kindFloor, kindFloor}] = r
-	case s.Archive != nil:
-		e.rows[[2]string{kindArchive, s.Archive.Month.String()}] = r
-	}
-}
-
-func (e *entities) send(r *round, a *addition) {
-	id := []byte(a.tenantID)
-	if e.tenant != nil {
-		r.send(putTenant, nil, id, int8Param(int64(e.tenant.Seq)), timeParam(e.tenant.At), e.tenant.Change.State)
-	}
-	if len(e.rows) > 0 {
-		var kind, name, seq, at, state, used array
-		for _, x := range [...]*array{&kind, &name, &state} {
-			x.reset(oidText)
-		}
-		seq.reset(oidInt8)
-		at.reset(oidTimestamptz)
-		used.reset(oidBool)
-		for k, row := range e.rows {
-			kind.text(k[0])
-			name.text(k[1])
-			seq.int8(int64(row.Seq))
-			at.time(row.At)
-			state.bytes(row.Change.State)
-			used.bool(k[0] == kindMeter && a.config.used[e.meters[k[1]]])
-		}
-		r.send(putEntities, nil, id, kind.param(), name.param(), seq.param(), at.param(), state.param(), used.param())
-	}
-	sendAssigned(r, a.tenantID, e.assigned)
-	if len(a.newlyUse) > 0 {
-		var slugs []string
-		for _, n := range a.newlyUse {
-			slugs = append(slugs, a.config.catalog.Number(n).Slug)
-		}
-		r.send(useMeters, nil, id, textsParam(slugs))
-	}
+	params := append(w.memberAt.params(a.tenantID), w.member.param(), w.generation.param(), w.onTime.param())
+	r.send(putMembers, nil, params...)
 }
 
 // head is a tenant's head as a transaction read it.

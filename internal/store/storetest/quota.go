@@ -100,14 +100,14 @@ var quotaCases = []Case{
 		w.says(acme, "accepted duplicate accepted", Fact("b", "calls", "d", Ago(0), "1.000000000001"), Fact("b", "calls", "d", Ago(0), "1.000000000001"), Fact("f", "hits", "d", Ago(0), "1"))
 		w.used(acme, "calls", "11.000000000001")
 	}},
-	{"a refusal tells when the fact's own month ends", func(w *world) {
+	{"a refusal says when the fact's own month ends, if it is not over", func(w *world) {
 		w.create(acme, NewMeter("calls", meter.Sum))
 		w.plan(acme, "none", Hard("calls", "0"))
 		w.assign(acme, "", "none")
 		vs := w.says(acme, "rejected:quota_exceeded", Fact("a", "calls", "c", Ago(0), "1"), Fact("b", "calls", "c", Ago(30*24*time.Hour), "1"), Untimed(Fact("c", "calls", "c", 0, "1")))
-		for i, want := range []calendar.Micros{Month.End(), Month.Start(), Month.End()} {
+		for i, want := range []time.Time{Month.End().Time(), {}, Month.End().Time()} {
 			p := vs[i].Problem
-			if calendar.FromTime(p.ResetsAt) != want || p.RetryAfter != time.Hour {
+			if !p.ResetsAt.Equal(want) || p.RetryAfter != time.Hour {
 				w.Errorf("event %d resets at %s, in %s, want %s", i, p.ResetsAt, p.RetryAfter, want)
 			}
 		}

@@ -21,6 +21,7 @@ type openFiles struct {
 	mu     sync.Mutex // guards what follows
 	files  map[uint32]*openFile
 	clock  uint64 // counts loans; orders them for eviction
+	forgot uint64 // counts files that were forgotten
 	closed bool
 }
 
@@ -44,20 +45,48 @@ func (o *openFiles) add(number uint32, file vfs.File) *openFile {
 	return f
 }
 
-// borrow returns the segment's file; give it back with release.
+// borrow returns the segment's file; give it back with release. A file is opened without the lock, so that those who want an open one
+// do not wait for the disk: of two who open the same, the first one's stays.
 func (o *openFiles) borrow(number uint32) (*openFile, error) {
+	for {
+		f, forgot, err := o.lend(number)
+		if f != nil || err != nil {
+			return f, err
+		}
+		if f, err = o.open(number); err != nil {
+			return nil, err
+		}
+		kept, err := o.keep(f, forgot)
+		if kept != f {
+			_ = f.file.Close() // was only read
+		}
+		if kept != nil || err != nil {
+			return kept, err
+		}
+	}
+}
+
+// lend returns the file if it is open, else how many were forgotten so far.
+func (o *openFiles) lend(number uint32) (f *openFile, forgot uint64, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.closed {
-		return nil, ErrClosed
+		return nil, 0, ErrClosed
 	}
+	if f = o.files[number]; f != nil {
+		o.lent(f)
+	}
+	return f, o.forgot, nil
+}
+
+// lent counts a loan. mu is held.
+func (o *openFiles) lent(f *openFile) {
 	o.clock++
-	if f := o.files[number]; f != nil {
-		f.loans++
-		f.used = o.clock
-		return f, nil
-	}
-	o.evict()
+	f.loans++
+	f.used = o.clock
+}
+
+func (o *openFiles) open(number uint32) (*openFile, error) {
 	file, err := o.fs.Open(o.path(number))
 	if err != nil {
 		return nil, fmt.Errorf("open segment: %w", err)
@@ -66,8 +95,26 @@ func (o *openFiles) borrow(number uint32) (*openFile, error) {
 	if err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
-	f := &openFile{file: file, number: number, pruned: pruned, loans: 1, used: o.clock}
-	o.files[number] = f
+	return &openFile{file: file, number: number, pruned: pruned}, nil
+}
+
+// keep lends the file that was opened, or the one that another has opened meanwhile. It is nil when files were forgotten since: what was
+// opened may be one that the segment no longer has.
+func (o *openFiles) keep(f *openFile, forgot uint64) (*openFile, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closed {
+		return nil, ErrClosed
+	}
+	if first := o.files[f.number]; first != nil {
+		f = first
+	} else if o.forgot != forgot {
+		return nil, nil
+	} else {
+		o.evict()
+		o.files[f.number] = f
+	}
+	o.lent(f)
 	return f, nil
 }
 
@@ -75,6 +122,7 @@ func (o *openFiles) borrow(number uint32) (*openFile, error) {
 func (o *openFiles) forget(number uint32) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.forgot++
 	f := o.files[number]
 	if f == nil {
 		return

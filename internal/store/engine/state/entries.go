@@ -14,30 +14,17 @@ import (
 	"github.com/tallystick/tallystick/internal/store/engine/journal"
 )
 
-// The first byte of a key says what it is an entry of; the tenant's number follows in all but the meta record.
+// The first byte of a key says what it is an entry of; the tenant's number follows in most.
+// entities.go and audit.go have more of them.
 const (
 	kindMeta       = 'm'
 	kindHead       = 'h' // → id, seq, chain, clock
-	kindEntity     = 'e' // class, name → used, seq, at, state
 	kindCounter    = 'c' // month, slug, customer → counter
 	kindSection    = 's' // first seq → where it is
 	kindCorrected  = 'x' // target key, meter → what corrections did
 	kindCorrection = 'y' // target key, seq of the correcting row →
-	kindReverted   = 'r' // seq of a manual adjustment → seq of its opposite
 	kindMember     = 'u' // counter, generation, member → on time, at all
 	kindTally      = 't' // month, meter → what all customers used
-)
-
-// Entity classes: one entry for the tenant, one for each of the others.
-const (
-	ClassTenant  = 'T'
-	ClassKey     = 'K'
-	ClassMeter   = 'M'
-	ClassPeriod  = 'P'
-	ClassFloor   = 'F'
-	ClassArchive = 'A'
-	ClassPlan    = 'L'
-	ClassAssign  = 'C' // the plan of a customer, or of the tenant under the empty name
 )
 
 func key(kind byte, tenant uint32) []byte {
@@ -99,40 +86,6 @@ func (s *Reader) Heads() (out []Head, err error) {
 		h.Clock = calendar.Micros(r.Varint())
 		h.ID = string(r.Rest)
 		out = append(out, h)
-		return true, r.err()
-	})
-	return out, err
-}
-
-// Entity is something that change rows describe, as the last of them left it.
-type Entity struct {
-	Class byte
-	Name  string
-	Used  bool // of a meter: it has events
-	Seq   uint64
-	At    calendar.Micros
-	State []byte
-}
-
-// SetEntity writes an entity.
-func (c *Checkpoint) SetEntity(tenant uint32, e Entity) {
-	v := []byte{0}
-	if e.Used {
-		v[0] = 1
-	}
-	v = binary.AppendUvarint(v, e.Seq)
-	v = binary.AppendVarint(v, int64(e.At))
-	c.set(append(append(key(kindEntity, tenant), e.Class), e.Name...), append(v, e.State...))
-}
-
-// Entities lists a tenant's entities.
-func (s *Reader) Entities(tenant uint32) (out []Entity, err error) {
-	prefix := key(kindEntity, tenant)
-	err = s.scan(prefix, prefix, func(k, v []byte) (bool, error) {
-		r := read(v)
-		e := Entity{Class: k[5], Name: string(k[6:]), Used: r.Byte() == 1, Seq: r.Uvarint(), At: calendar.Micros(r.Varint())}
-		e.State = append([]byte{}, r.Rest...)
-		out = append(out, e)
 		return true, r.err()
 	})
 	return out, err
@@ -250,22 +203,6 @@ func (s *State) Corrections(tenant uint32, target usage.Key) (out []uint64, err 
 		return true, nil
 	})
 	return out, err
-}
-
-// SetReverted notes which adjustment undid another.
-func (c *Checkpoint) SetReverted(tenant uint32, seq, by uint64) {
-	c.set(binary.BigEndian.AppendUint64(key(kindReverted, tenant), seq), binary.AppendUvarint(nil, by))
-}
-
-// Reverted returns the row that undid an adjustment, or 0.
-func (s *State) Reverted(tenant uint32, seq uint64) (uint64, error) {
-	v, err := s.get(binary.BigEndian.AppendUint64(key(kindReverted, tenant), seq))
-	if v == nil || err != nil {
-		return 0, err
-	}
-	r := read(v)
-	by := r.Uvarint()
-	return by, r.err()
 }
 
 func memberKey(tenant uint32, id usage.CounterID, generation uint32, member string) []byte {

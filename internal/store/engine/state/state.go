@@ -23,7 +23,7 @@ import (
 // to its position; the state can therefore never know more than the journal.
 
 // Version of the keys and values below. Another one is never read: the state is made again from the journal instead.
-const Version = 1
+const Version = 2
 
 // Options of a state.
 type Options struct {
@@ -158,10 +158,13 @@ func readMeta(b []byte) journal.Position {
 func (s *State) Position() journal.Position { return s.position }
 
 // Checkpoint collects one step of the state.
-type Checkpoint struct{ b *pebble.Batch }
+type Checkpoint struct {
+	b        *pebble.Batch
+	entities map[string]struct{} // that it has set, by key
+}
 
 // Begin starts a checkpoint.
-func (s *State) Begin() *Checkpoint { return &Checkpoint{s.db.NewBatch()} }
+func (s *State) Begin() *Checkpoint { return &Checkpoint{s.db.NewBatch(), map[string]struct{}{}} }
 
 // set adds an entry. A batch in memory cannot fail to take one.
 func (c *Checkpoint) set(key, value []byte) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -16,6 +17,7 @@ import (
 
 	"github.com/tallystick/tallystick/internal/core/amount"
 	"github.com/tallystick/tallystick/internal/core/calendar"
+	"github.com/tallystick/tallystick/internal/core/entity"
 	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/store"
@@ -106,11 +108,6 @@ func TestEntriesAreReadAsWritten(t *testing.T) {
 		{Number: 1, ID: "a", Head: ledger.Head{Seq: math.MaxUint64, Chain: [32]byte{31: 9}, Clock: calendar.MaxMicros}},
 		{Number: math.MaxUint32, ID: "é", Head: ledger.Head{}},
 	}
-	entities := []Entity{
-		{Class: ClassKey, Name: "k\xff", Seq: 1, At: 2, State: []byte(`{"a":1}`)},
-		{Class: ClassMeter, Name: "m", Used: true, Seq: math.MaxUint64, At: calendar.MaxMicros, State: []byte{0, 255}},
-		{Class: ClassTenant, State: []byte("x")},
-	}
 	sections := []Section{
 		{First: 1, Rows: 2, MinTime: calendar.MaxMicros, MaxTime: calendar.MinMicros, Changes: true},
 		{First: 3, Rows: 1 << 20, Position: journal.Position{Segment: math.MaxUint32, Offset: math.MaxUint32}, Offset: math.MaxUint32, Adjusted: true, MinTime: calendar.MinMicros, MaxTime: calendar.MaxMicros},
@@ -122,9 +119,10 @@ func TestEntriesAreReadAsWritten(t *testing.T) {
 		for _, h := range heads {
 			c.SetHead(h)
 		}
-		for _, e := range entities {
-			c.SetEntity(1, e)
-		}
+		c.SetUsed(1, math.MaxUint32)
+		c.SetUsed(1, 7)
+		c.SetCritical(1, "k", math.MaxUint8, math.MaxUint64)
+		c.SetCritical(1, "k", 1, 3)
 		for i := range sections {
 			c.SetSection(1, &sections[i])
 		}
@@ -132,7 +130,6 @@ func TestEntriesAreReadAsWritten(t *testing.T) {
 		for _, seq := range []uint64{9, math.MaxUint64, 2} {
 			c.AddCorrection(1, target, seq)
 		}
-		c.SetReverted(1, 5, 6)
 		c.SetMember(1, id, 2, "m", true)
 		c.SetMember(1, id, 2, "", false)
 	})
@@ -146,8 +143,17 @@ func TestEntriesAreReadAsWritten(t *testing.T) {
 	}
 	gotHeads, err := s.Heads()
 	want("heads", gotHeads, heads, err)
-	gotEntities, err := s.Entities(1)
-	want("entities", gotEntities, entities, err)
+	used, err := s.UsedMeters(1)
+	want("used meters", used, []uint32{7, math.MaxUint32}, err)
+	for meter, is := range map[uint32]bool{7: true, math.MaxUint32: true, 8: false} {
+		got, err := s.Used(1, meter)
+		want("used meter", got, is, err)
+	}
+	critical, err := s.Critical(1)
+	want("critical kinds", critical, []entity.Entity{
+		{State: entity.State{Kind: "k", Version: 1, Critical: true}, Seq: 3},
+		{State: entity.State{Kind: "k", Version: math.MaxUint8, Critical: true}, Seq: math.MaxUint64},
+	}, err)
 	var gotSections []Section
 	err = s.Sections(1, 0, func(sec Section) bool { gotSections = append(gotSections, sec); return true })
 	want("sections", gotSections, sections, err)
@@ -166,10 +172,6 @@ func TestEntriesAreReadAsWritten(t *testing.T) {
 	want("corrected in another meter", gotCorrected, usage.Corrected{}, err)
 	seqs, err := s.Corrections(1, target)
 	want("corrections", seqs, []uint64{2, 9, math.MaxUint64}, err)
-	by, err := s.Reverted(1, 5)
-	want("reverted", by, uint64(6), err)
-	by, err = s.Reverted(1, 6)
-	want("not reverted", by, uint64(0), err)
 	for member, onTime := range map[string]bool{"m": true, "": false} {
 		got, seen, err := s.Member(1, id, 2, member)
 		want("member", []bool{got, seen}, []bool{onTime, true}, err)
@@ -199,7 +201,7 @@ func TestScansStayWithTheirTenant(t *testing.T) {
 			// A counter at which everything was refused makes no month.
 			c.SetCounter(n, store.CounterPlace{Month: 30_000, Meter: "a", Customer: "refused"}, AppendCounter(nil, &Counter{}))
 			c.SetHead(Head{Number: n, ID: fmt.Sprint(n)})
-			c.SetEntity(n, Entity{Class: ClassMeter, Name: "\xff\xff", State: []byte{1}})
+			c.SetUsed(n, n)
 			c.SetSection(n, &Section{First: uint64(n), Rows: 1})
 			for _, name := range []string{"a", "ab", "a\xff"} {
 				c.AddCorrection(n, usage.Key{Space: usage.ClientSpace, Name: name}, uint64(n))
@@ -220,8 +222,8 @@ func TestScansStayWithTheirTenant(t *testing.T) {
 				t.Fatalf("tenant %d from %+v: %d counters, want %d: %v", n, places[from], len(got), len(places)-from, err)
 			}
 		}
-		if list, err := s.Entities(n); err != nil || len(list) != 1 {
-			t.Errorf("tenant %d has %d entities: %v", n, len(list), err)
+		if list, err := s.UsedMeters(n); err != nil || !slices.Equal(list, []uint32{n}) {
+			t.Errorf("tenant %d has used meters %d: %v", n, list, err)
 		}
 		sections := 0
 		err := s.Sections(n, 0, func(sec Section) bool { sections++; return sec.First == uint64(n) })

@@ -9,12 +9,14 @@ BEGIN
     FOREACH role IN ARRAY ARRAY['tallystick_serve', 'tallystick_directory', 'tallystick_prune'] LOOP
         IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = role) THEN
             BEGIN
-                EXECUTE format('CREATE ROLE %I NOLOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE NOREPLICATION NOBYPASSRLS', role);
+                EXECUTE format('CREATE ROLE %I NOLOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE NOREPLICATION NOBYPASSRLS',
+                    role);
             EXCEPTION WHEN duplicate_object OR unique_violation THEN
                 NULL;
             END;
         END IF;
-        -- A superuser becomes any role. Others must be members; one that may not grant it has been made a member, or is refused at start.
+        -- A superuser becomes any role. Others must be members; one that may not grant it has been made a member, or is
+        -- refused at start.
         IF NOT (SELECT rolsuper FROM pg_roles WHERE rolname = CURRENT_USER) THEN
             BEGIN
                 EXECUTE format('GRANT %I TO CURRENT_USER', role);
@@ -29,27 +31,21 @@ $$;
 
 -- Names and keys are ordered by their bytes on every store, hence the collation.
 
--- The tenants, apart from all else that is known of them: the directory may read this table and no other.
-CREATE TABLE tenants (
-    tenant_id text COLLATE "C" NOT NULL PRIMARY KEY CHECK (tenant_id <> ''),
-    seq       bigint NOT NULL CHECK (seq > 0),
-    at        timestamptz NOT NULL,
-    state     text NOT NULL
-);
-
 -- Where each tenant's ledger stands. Every commit locks its tenant's row here first.
--- This table and the next check the tenant alone, no other values: the server prepares each check anew for every statement, which a commit of one
--- event would feel.
+-- resident_version names the resident entities, the used meters and the critical kinds that the head's row leaves
+-- behind: a node that remembers another version reads them again.
+-- This table and the next check the tenant alone, no other values: the server prepares each check anew for every
+-- statement, which a commit of one event would feel.
 CREATE TABLE heads (
-    tenant_id      text COLLATE "C" NOT NULL PRIMARY KEY CHECK (tenant_id <> ''),
-    seq            bigint NOT NULL,
-    chain          bytea NOT NULL,
-    clock          timestamptz NOT NULL,
-    config_version bigint NOT NULL
+    tenant_id        text COLLATE "C" NOT NULL PRIMARY KEY CHECK (tenant_id <> ''),
+    seq              bigint NOT NULL,
+    chain            bytea NOT NULL,
+    clock            timestamptz NOT NULL,
+    resident_version bigint NOT NULL
 ) WITH (fillfactor = 10);
 
--- One row for each commit: which rows it added, when, and the chain over them. The token is the commit's own random number: a
--- node that lost its connection during the commit finds out by it whether the commit happened.
+-- One row for each commit: which rows it added, when, and the chain over them. The token is the commit's own random
+-- number: a node that lost its connection during the commit finds out by it whether the commit happened.
 CREATE TABLE sections (
     tenant_id text COLLATE "C" NOT NULL CHECK (tenant_id <> ''),
     first_seq bigint NOT NULL,
@@ -61,11 +57,11 @@ CREATE TABLE sections (
 );
 
 -- The usage events, corrections among them. The key is the name space (c: the client's id, d: derived) and the name.
--- meter is empty for an event that a type fed to several meters. outcomes is null for the plain row: one meter, on time, value =
--- quantity; else it is a JSON array with an object for each meter. properties is a JSON object.
--- prev is the row that the same counter folded before this one, null for its first; where there are outcomes each has its own. So
--- the rows of a counter are a chain that begins at its tail, which costs nothing to keep; an index by customer would be half of
--- the price of a row.
+-- meter is empty for an event that a type fed to several meters. outcomes is null for the plain row: one meter, on
+-- time, value = quantity; else it is a JSON array with an object for each meter. properties is a JSON object.
+-- prev is the row that the same counter folded before this one, null for its first; where there are outcomes each has
+-- its own. So the rows of a counter are a chain that begins at its tail, which costs nothing to keep; an index by
+-- customer would be half of the price of a row.
 -- Columns of fixed length stand first: they need no padding there.
 CREATE TABLE usage_events (
     seq        bigint NOT NULL CHECK (seq > 0),
@@ -90,12 +86,13 @@ CREATE TABLE usage_events (
     CHECK (quantity >= 0 OR corrects IS NOT NULL),
     CHECK ((corrects IS NULL) = (reason IS NULL))
 );
--- It holds every row. Its condition keeps the planner from using it for anything but the statements that repeat it: while
--- it knows nothing of a table, any index that begins with the tenant looks as good to it as the primary key.
+-- It holds every row. Its condition keeps the planner from using it for anything but the statements that repeat it:
+-- while it knows nothing of a table, any index that begins with the tenant looks as good to it as the primary key.
 CREATE UNIQUE INDEX usage_events_seq ON usage_events (tenant_id, seq) WHERE seq > 0;
 CREATE INDEX usage_events_corrects ON usage_events (tenant_id, corrects, seq) WHERE corrects IS NOT NULL;
 
--- Every other row of the ledger: the audit event, and the entity as it is from then on.
+-- Every other row of the ledger: the audit event, and the entity as it is from then on. Rows that leave no entity
+-- behind have null in the columns from version on. version is of the codec that wrote data, a JSON object.
 CREATE TABLE changes (
     tenant_id   text COLLATE "C" NOT NULL CHECK (tenant_id <> ''),
     seq         bigint NOT NULL CHECK (seq > 0),
@@ -106,12 +103,17 @@ CREATE TABLE changes (
     entity_type text COLLATE "C" NOT NULL,
     entity_id   text COLLATE "C" NOT NULL,
     payload     text COLLATE "C" NOT NULL,
-    state       text COLLATE "C",
-    reverts     text COLLATE "C",
+    version     smallint,
+    critical    boolean,
+    kind        text COLLATE "C",
+    id          text COLLATE "C",
+    data        text COLLATE "C",
     PRIMARY KEY (tenant_id, seq)
 );
-CREATE INDEX changes_reverts ON changes (tenant_id, reverts) WHERE reverts IS NOT NULL;
--- The audit log's filters. Two that are both common and never together would take long to intersect, so they have an index as a pair.
+-- An entity as it was when a row had been committed.
+CREATE INDEX changes_entity ON changes (tenant_id, kind, id, seq) WHERE kind IS NOT NULL;
+-- The audit log's filters. Two that are both common and never together would take long to intersect, so they have an
+-- index as a pair.
 CREATE INDEX changes_at ON changes (tenant_id, at, seq);
 CREATE INDEX changes_entity_id ON changes (tenant_id, entity_id, seq);
 CREATE INDEX changes_entity_type ON changes (tenant_id, entity_type, seq);
@@ -120,19 +122,60 @@ CREATE INDEX changes_type ON changes (tenant_id, type, seq);
 CREATE INDEX changes_type_source ON changes (tenant_id, type, source, seq);
 CREATE INDEX changes_source ON changes (tenant_id, source, seq);
 
--- The latest state of each API key, meter, plan, closed period, archived month, and the floor; a row of changes has the same.
+-- The latest state of each entity, whatever its kind; a row of changes has the same. indexed is the version of the
+-- kind's declaration that entity_terms holds the terms of; 0: whoever wrote it did not know the kind. What has expired
+-- may be taken away, its row of changes stays.
 CREATE TABLE entities (
-    tenant_id text COLLATE "C" NOT NULL CHECK (tenant_id <> ''),
-    kind      text COLLATE "C" NOT NULL CHECK (kind IN ('api_key', 'meter', 'period', 'plan', 'floor', 'archive')),
-    name      text COLLATE "C" NOT NULL,
+    seq        bigint NOT NULL CHECK (seq > 0),
+    at         timestamptz NOT NULL,
+    expires_at timestamptz,
+    version    smallint NOT NULL,
+    indexed    smallint NOT NULL,
+    critical   boolean NOT NULL,
+    tenant_id  text COLLATE "C" NOT NULL CHECK (tenant_id <> ''),
+    kind       text COLLATE "C" NOT NULL CHECK (kind <> ''),
+    id         text COLLATE "C" NOT NULL CHECK (id <> ''),
+    data       text COLLATE "C" NOT NULL,
+    PRIMARY KEY (tenant_id, kind, id)
+);
+-- For the list of tenants, which passes over all else.
+CREATE INDEX entities_tenants ON entities (tenant_id) WHERE kind = 'tenant';
+CREATE INDEX entities_expiry ON entities (tenant_id, kind, expires_at) WHERE expires_at IS NOT NULL;
+-- Entities whose terms are of an older declaration than a build has are found here. Which those are differs from build
+-- to build, so the index holds all that can have terms: entities that expire have none.
+CREATE INDEX entities_indexed ON entities (tenant_id, kind, indexed, id) WHERE expires_at IS NULL;
+
+-- By which values entities are found. This is derived from entities, and rows go when an entity changes.
+CREATE TABLE entity_terms (
+    tenant_id  text COLLATE "C" NOT NULL CHECK (tenant_id <> ''),
+    kind       text COLLATE "C" NOT NULL,
+    index_name text COLLATE "C" NOT NULL,
+    value      text COLLATE "C" NOT NULL,
+    id         text COLLATE "C" NOT NULL,
+    PRIMARY KEY (tenant_id, kind, index_name, value, id)
+);
+-- For those that go. Its condition holds for every row, and keeps the planner from searching by it.
+CREATE INDEX entity_terms_of ON entity_terms (tenant_id, kind, id) WHERE id <> '';
+
+-- The critical kinds that a ledger has met, by version, and the first row of each: a build that does not know one of
+-- them must not serve the tenant.
+CREATE TABLE critical_kinds (
     seq       bigint NOT NULL CHECK (seq > 0),
-    at        timestamptz NOT NULL,
-    state     text COLLATE "C" NOT NULL,
-    used      boolean NOT NULL,
-    PRIMARY KEY (tenant_id, kind, name)
+    version   smallint NOT NULL,
+    tenant_id text COLLATE "C" NOT NULL CHECK (tenant_id <> ''),
+    kind      text COLLATE "C" NOT NULL,
+    PRIMARY KEY (tenant_id, kind, version)
 );
 
--- The counters: the fold of the on-time rows, and that of all rows once it differs. tail is the last row that was folded.
+-- The meters that have events, by number.
+CREATE TABLE used_meters (
+    number    bigint NOT NULL,
+    tenant_id text COLLATE "C" NOT NULL CHECK (tenant_id <> ''),
+    PRIMARY KEY (tenant_id, number)
+);
+
+-- The counters: the fold of the on-time rows, and that of all rows once it differs. tail is the last row that was
+-- folded.
 CREATE TABLE counters (
     tenant_id    text COLLATE "C" NOT NULL CHECK (tenant_id <> ''),
     month        date NOT NULL,
@@ -179,19 +222,8 @@ CREATE TABLE members (
     PRIMARY KEY (tenant_id, month, meter, customer, member, generation)
 );
 
--- Where the answers to requests are kept, by their Idempotency-Key: the row of changes that holds the answer. What has expired leaves
--- this table, not the ledger.
-CREATE TABLE request_keys (
-    tenant_id  text COLLATE "C" NOT NULL CHECK (tenant_id <> ''),
-    key        text COLLATE "C" NOT NULL CHECK (key <> ''),
-    seq        bigint NOT NULL CHECK (seq > 0),
-    expires_at timestamptz NOT NULL,
-    PRIMARY KEY (tenant_id, key)
-);
-CREATE INDEX request_keys_expiry ON request_keys (tenant_id, expires_at);
-
--- What all customers used of a meter in a month, which quotas are judged by. alerted is the highest threshold, in percent, that was
--- told of; a counter has its customer's own.
+-- What all customers used of a meter in a month, which quotas are judged by. alerted is the highest threshold, in
+-- percent, that was reported; a counter has its customer's own.
 CREATE TABLE tallies (
     tenant_id text COLLATE "C" NOT NULL CHECK (tenant_id <> ''),
     month     date NOT NULL,
@@ -201,41 +233,41 @@ CREATE TABLE tallies (
     PRIMARY KEY (tenant_id, month, meter)
 ) WITH (fillfactor = 10);
 
--- The plan of each customer that was ever given one, and the tenant's own under the empty name; an empty plan is none.
-CREATE TABLE assignments (
-    tenant_id text COLLATE "C" NOT NULL CHECK (tenant_id <> ''),
-    customer  text COLLATE "C" NOT NULL,
-    plan      text COLLATE "C" NOT NULL,
-    PRIMARY KEY (tenant_id, customer)
-);
-
--- Walls: whoever reads or writes, also the owner, sees the rows of the tenant that the transaction named, and none when it
--- named none. The subselect makes it one evaluation for a statement instead of one for a row.
+-- Walls: whoever reads or writes, also the owner, sees the rows of the tenant that the transaction named, and none when
+-- it named none. The condition is plain: a distributed PostgreSQL refuses subqueries in policies.
 -- +goose StatementBegin
 DO $$
 DECLARE
     name text;
-    mine text := 'tenant_id = (SELECT current_setting(''tallystick.tenant'', true))';
+    mine text := 'tenant_id = current_setting(''tallystick.tenant'', true)';
 BEGIN
-    FOREACH name IN ARRAY ARRAY['tenants', 'heads', 'sections', 'usage_events', 'changes', 'entities', 'counters', 'members', 'tallies', 'assignments', 'request_keys'] LOOP
+    FOREACH name IN ARRAY ARRAY['heads', 'sections', 'usage_events', 'changes', 'entities', 'entity_terms',
+            'critical_kinds', 'used_meters', 'counters', 'members', 'tallies'] LOOP
         EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', name);
         EXECUTE format('ALTER TABLE %I FORCE ROW LEVEL SECURITY', name);
-        EXECUTE format('CREATE POLICY tenant_wall ON %I AS PERMISSIVE FOR ALL TO tallystick_serve USING (%s) WITH CHECK (%s)', name, mine, mine);
+        EXECUTE format('CREATE POLICY tenant_wall ON %I AS PERMISSIVE FOR ALL TO tallystick_serve '
+            'USING (%s) WITH CHECK (%s)', name, mine, mine);
         EXECUTE format('GRANT SELECT, INSERT ON %I TO tallystick_serve', name);
     END LOOP;
-    FOREACH name IN ARRAY ARRAY['tenants', 'heads', 'entities', 'counters', 'members', 'tallies', 'assignments', 'request_keys'] LOOP
+    FOREACH name IN ARRAY ARRAY['heads', 'entities', 'counters', 'members', 'tallies'] LOOP
         EXECUTE format('GRANT UPDATE ON %I TO tallystick_serve', name);
     END LOOP;
-    EXECUTE format('GRANT USAGE ON SCHEMA %I TO tallystick_serve, tallystick_directory, tallystick_prune', current_schema());
+    EXECUTE format('GRANT USAGE ON SCHEMA %I TO tallystick_serve, tallystick_directory, tallystick_prune',
+        current_schema());
 END
 $$;
 -- +goose StatementEnd
 
+-- Whoever serves takes no row of the ledger away. What it may delete is derived and can be made again from changes:
+-- terms, and, of entities, those that expire.
+GRANT DELETE ON entity_terms, entities TO tallystick_serve;
+CREATE POLICY forget ON entities AS RESTRICTIVE FOR DELETE TO tallystick_serve USING (expires_at IS NOT NULL);
+
 -- The directory reads all tenants and nothing else of them.
-CREATE POLICY directory ON tenants AS PERMISSIVE FOR SELECT TO tallystick_directory USING (true);
-GRANT SELECT ON tenants TO tallystick_directory;
+CREATE POLICY directory ON entities AS PERMISSIVE FOR SELECT TO tallystick_directory USING (kind = 'tenant');
+GRANT SELECT ON entities TO tallystick_directory;
 
 -- Only pruning may take rows away, and only usage rows of the tenant it named.
 CREATE POLICY prune ON usage_events AS PERMISSIVE FOR ALL TO tallystick_prune
-    USING (tenant_id = (SELECT current_setting('tallystick.tenant', true)));
+    USING (tenant_id = current_setting('tallystick.tenant', true));
 GRANT SELECT, DELETE ON usage_events TO tallystick_prune;

@@ -6,21 +6,21 @@ import (
 	"github.com/tallystick/tallystick/internal/store"
 )
 
-// maxCells bounds the counters that a node remembers of one tenant; past it they are all forgotten and read again as needed.
-// A cell has about 400 bytes.
+// maxCells bounds the counters that a node remembers of one tenant; past it they are all forgotten and read again as
+// needed. A cell has about 400 bytes.
 const maxCells = 50_000
 
-// book is what a node remembers of a tenant between its own commits. It holds for one head only: when the head under
+// cache is what a node remembers of a tenant between its own commits. It holds for one head only: when the head under
 // the lock is another one, another node has written and everything here is forgotten. A number alone does not make a
 // head the same: a database that failed over to a replica without its last commits gives the same numbers to other
 // rows, and the chain tells them apart. The lane's turn guards it.
-type book struct {
-	head   ledger.Head // that the book is about; zero: about none
+type cache struct {
+	head   ledger.Head // that the cache is about; zero: about none
 	cells  map[usage.CounterID]*cell
 	recent [2]span // of this node's last commits, the latest first
 
-	tallies  map[tallyID]*tallyCell
-	assigned map[string]string // customer → plan, of those that were asked for
+	tallies map[tallyID]*tallyCell
+	plans   map[string]string // by customer, of those that were asked for; the tenant's own has no customer
 }
 
 // cell is a counter in memory.
@@ -47,29 +47,29 @@ type span struct {
 // isHead reports whether two heads stand for the same rows.
 func isHead(a, b ledger.Head) bool { return a.Seq == b.Seq && a.Chain == b.Chain }
 
-func (b *book) forget() { *b = book{} }
+func (b *cache) forget() { *b = cache{} }
 
-// at makes the book one about that head, and reports whether it is what it was.
-func (b *book) at(head ledger.Head) (same bool) {
-	same = isHead(b.head, head) && len(b.cells)+len(b.tallies)+len(b.assigned) <= maxCells
+// at makes the cache one about that head, and reports whether it is what it was.
+func (b *cache) at(head ledger.Head) (same bool) {
+	same = isHead(b.head, head) && len(b.cells)+len(b.tallies)+len(b.plans) <= maxCells
 	if !same {
 		b.forget()
 	}
 	if b.cells == nil {
-		b.cells, b.tallies, b.assigned = map[usage.CounterID]*cell{}, map[tallyID]*tallyCell{}, map[string]string{}
+		b.cells, b.tallies, b.plans = map[usage.CounterID]*cell{}, map[tallyID]*tallyCell{}, map[string]string{}
 	}
 	b.head = head
 	return same
 }
 
-// committed moves the book on to the head that this node just committed.
-func (b *book) committed(s span) {
+// committed moves the cache on to the head that this node just committed.
+func (b *cache) committed(s span) {
 	b.head, b.recent = s.to, [2]span{s, b.recent[0]}
 }
 
 // since returns the spans that together hold every row after a head that was seen before, or false when they do not:
 // others have written since, or the database has lost rows that it showed us.
-func (b *book) since(seen ledger.Head) (spans []span, ok bool) {
+func (b *cache) since(seen ledger.Head) (spans []span, ok bool) {
 	next := b.head
 	for i := 0; !isHead(next, seen); i++ {
 		if i == len(b.recent) || b.recent[i].keys == nil || !isHead(b.recent[i].to, next) {
