@@ -10,7 +10,7 @@ import (
 	"github.com/tallystick/tallystick/internal/core/audit"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/service/limit"
-	"github.com/tallystick/tallystick/internal/service/once"
+	"github.com/tallystick/tallystick/internal/service/idempotency"
 )
 
 // metrics are the figures of the edge and the gate; the store brings its own.
@@ -59,7 +59,7 @@ func (m *metrics) answered(method, route string, status int, took time.Duration)
 	m.took.WithLabelValues(method, route).Observe(took.Seconds())
 }
 
-func (m *metrics) repeated(o once.Outcome) { m.keyed.WithLabelValues(string(o)).Inc() }
+func (m *metrics) repeated(o idempotency.Outcome) { m.keyed.WithLabelValues(string(o)).Inc() }
 
 func (m *metrics) changed(e audit.Event) { m.changes.WithLabelValues(e.Type, e.Source).Inc() }
 

@@ -20,7 +20,7 @@ import (
 	"github.com/tallystick/tallystick/internal/edge/httpapi"
 	"github.com/tallystick/tallystick/internal/edge/redis"
 	"github.com/tallystick/tallystick/internal/service/billing"
-	"github.com/tallystick/tallystick/internal/service/once"
+	"github.com/tallystick/tallystick/internal/service/idempotency"
 	"github.com/tallystick/tallystick/internal/service/plans"
 	"github.com/tallystick/tallystick/internal/service/registry"
 	"github.com/tallystick/tallystick/internal/service/retention"
@@ -136,7 +136,7 @@ func (s *Server) open(ctx context.Context, fatal func(error)) error {
 	if err != nil {
 		return err
 	}
-	requests, joined := once.New(once.Options{Store: s.store, Keep: s.settings.Requests.Keep, Admit: s.settings.Requests.admit(limiter), Observe: m.repeated, Told: m.changed})
+	requests, joined := idempotency.New(idempotency.Options{Store: s.store, Keep: s.settings.Requests.Keep, Admit: s.settings.Requests.admit(limiter), Observe: m.repeated, Told: m.changed})
 	keys := registry.New(joined, rand.Reader)
 	// Once begun this is not given up: a key that was made and never shown would be lost.
 	firm := context.WithoutCancel(ctx)

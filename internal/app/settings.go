@@ -15,7 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/tallystick/tallystick/internal/edge/httpapi"
-	"github.com/tallystick/tallystick/internal/service/once"
+	"github.com/tallystick/tallystick/internal/service/idempotency"
 )
 
 // Settings is everything that the server can be told. They come from the defaults, then the file, then the flags.
@@ -171,7 +171,7 @@ func defaultSettings() Settings {
 		Engine:    EngineSetting{SegmentBytes: 64 << 20, CheckpointBytes: 64 << 20, IndexEntries: 1 << 20, Slices: true},
 		Postgres:  DatabaseSetting{StatementTimeout: 30 * time.Second, LockTimeout: 10 * time.Second, ConnectTimeout: 5 * time.Second},
 		Periods:   PeriodSettings{CheckEvery: time.Minute},
-		Requests:  RequestSettings{Keep: once.DefaultKeep, KeysPerSecond: 1000},
+		Requests:  RequestSettings{Keep: idempotency.DefaultKeep, KeysPerSecond: 1000},
 		Retention: RetentionSettings{Region: "us-east-1", Every: 24 * time.Hour},
 	}
 }

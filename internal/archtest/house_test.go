@@ -29,6 +29,8 @@ func TestEveryPackageIsDocumented(t *testing.T) { holds(t, everyPackageIsDocumen
 func TestFilesAreShort(t *testing.T)            { holds(t, filesAreShort) }
 func TestFilesAreSmall(t *testing.T)            { holds(t, filesAreSmall) }
 func TestNothingIsPutOff(t *testing.T)          { holds(t, nothingIsPutOff) }
+func TestMapIsTrue(t *testing.T)                { holds(t, mapIsTrue) }
+func TestStoresKnowNoKind(t *testing.T)         { holds(t, storesKnowNoKind) }
 func TestTestsNeverSleep(t *testing.T)          { holds(t, testsNeverSleep) }
 func TestTestsNeverSkip(t *testing.T)           { holds(t, testsNeverSkip) }
 func TestPackagesAreNamedForWhatTheyProvide(t *testing.T) {

@@ -36,6 +36,8 @@ const (
 	port = "port"
 	// suite is the conformance suite, which may know every store.
 	suite = "storetest"
+	// shared is what all stores hold in memory of a tenant. It knows the port and no store.
+	shared = "resident"
 )
 
 // trunks maps the folders of the house to what lives there. A package below none of them has no rules, and therefore
@@ -83,7 +85,7 @@ func roomOf(dir string) room {
 }
 
 func (r room) isStoreImplementation() bool {
-	return r.kind == store && r.name != port && r.name != suite
+	return r.kind == store && r.name != port && r.name != suite && r.name != shared
 }
 
 // everyPackageHasARoom finds packages outside the house: the import rules would say nothing about them.
@@ -160,6 +162,8 @@ func judgeStore(from, to room, dir string) (what, do string) {
 		return fmt.Sprintf("the store port imports %s", dir), "import the core and the standard library only"
 	case from.kind == store && from.name == suite:
 		return "", ""
+	case from.kind == store && from.name == shared && to.isStoreImplementation():
+		return fmt.Sprintf("%s imports store %s", dir, to.name), "what stores share knows none of them"
 	case to.name == suite:
 		return fmt.Sprintf("imports %s, the conformance suite", dir), "import it from tests only"
 	case !to.isStoreImplementation() || from == to || from.kind == app:

@@ -116,7 +116,7 @@ func TestRuleImportsGoDown(t *testing.T) {
 		{"client to the contract", "client", m + "api", false},
 		{"client to a module", "client", "example.com/mod", false},
 		{"a part of a store to the ground", "internal/store/engine/keyindex", m + "internal/yield", true},
-		{"service to the ground", "internal/service/turn", m + "internal/yield", true},
+		{"service to the ground", "internal/service/fairness", m + "internal/yield", true},
 		{"port to the ground", "internal/store", m + "internal/yield", false},
 		{"core to the ground", "internal/core/meter", m + "internal/yield", false},
 		{"ground to core", "internal/yield", m + "internal/core/amount", false},
@@ -268,4 +268,38 @@ func TestRuleTestsNeverSkip(t *testing.T) {
 		"a/wire.go":        "package a\nfunc f(t tokens) { t.Skip() }\n",
 		"a/x_test.go":      "package a\nimport \"testing\"\nfunc TestX(t *testing.T) {\n\tt.Skip(\"later\")\n}\n",
 	}, "a/bench_test.go:4", "a/field_test.go:2", "a/rapid_test.go:3", "a/suite.go:3", "a/x_test.go:4")
+}
+
+func TestRuleMapIsTrue(t *testing.T) {
+	const page = "# Map\n\n```\ncmd/x/   main\ninternal/\n  app/   commands; deep/ kills\n  core/\n    a/  b/   rules\n```\n\n" +
+		"See `a.go` and `core/b/b.go`, and `gone.go`.\n"
+	expect(t, mapIsTrue, sources{
+		"docs/map.md":                page,
+		"cmd/x/main.go":              "package main\n",
+		"internal/app/app.go":        "package app\n",
+		"internal/app/deep/d.go":     "package deep\n",
+		"internal/core/a/a.go":       "package a\n",
+		"internal/core/b/b.go":       "package b\n",
+		"internal/core/secret/s.go":  "package secret\n",
+		"internal/core/a/testdata/x": "",
+	}, "docs/map.md:1", "docs/map.md:11")
+	expect(t, mapIsTrue, sources{"docs/map.md": "```\na/   is gone\n```\n"}, "docs/map.md:2")
+	expect(t, mapIsTrue, sources{}, "docs/map.md:1")
+}
+
+func TestRuleStoresKnowNoKind(t *testing.T) {
+	house := sources{
+		"internal/store/storetest/s.go": "package storetest\n\nvar x tenant.Tenant\n",
+		"internal/store/x/x_test.go":    "package x\n\nvar x tenant.Tenant\n",
+		"internal/core/x/x.go":          "package x\n\nvar x tenant.Tenant\n",
+		"internal/store/x/none.go":      "package x\n\nvar x usage.PeriodKind\n",
+	}
+	var want []string
+	for i := range maxKindFiles {
+		house[fmt.Sprintf("internal/store/x/%d.go", i)] = "package x\n\nvar x quota.Plan\n"
+		want = append(want, fmt.Sprintf("internal/store/x/%d.go:3", i))
+	}
+	expect(t, storesKnowNoKind, house)
+	house["internal/store/x/more.go"] = "package x\n\nvar x *request.Stored\n"
+	expect(t, storesKnowNoKind, house, append(want, "internal/store/x/more.go:3")...)
 }

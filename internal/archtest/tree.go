@@ -33,6 +33,7 @@ type tree struct {
 	module string
 	files  []file
 	gos    []goFile
+	pages  map[string]string // documentation, by path
 }
 
 type file struct {
@@ -62,7 +63,7 @@ func load(fsys fs.FS) (*tree, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &tree{module: module}
+	t := &tree{module: module, pages: map[string]string{}}
 	err = fs.WalkDir(fsys, ".", func(p string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) && p != "." {
 			return nil
@@ -99,7 +100,8 @@ func (t *tree) add(fsys fs.FS, p string, d fs.DirEntry) error {
 		return err
 	}
 	t.files = append(t.files, file{path: p, size: info.Size()})
-	if !strings.HasSuffix(p, ".go") || !built(path.Dir(p)) {
+	page := strings.HasSuffix(p, ".md")
+	if !page && (!strings.HasSuffix(p, ".go") || !built(path.Dir(p))) {
 		return nil
 	}
 	text, err := fs.ReadFile(fsys, p)
@@ -108,6 +110,10 @@ func (t *tree) add(fsys fs.FS, p string, d fs.DirEntry) error {
 	}
 	if err != nil {
 		return err
+	}
+	if page {
+		t.pages[p] = string(text)
+		return nil
 	}
 	fset := token.NewFileSet()
 	parsed, err := parser.ParseFile(fset, p, text, parser.ParseComments|parser.SkipObjectResolution)

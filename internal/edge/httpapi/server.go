@@ -20,7 +20,7 @@ import (
 	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/service/billing"
 	"github.com/tallystick/tallystick/internal/service/gate"
-	"github.com/tallystick/tallystick/internal/service/once"
+	"github.com/tallystick/tallystick/internal/service/idempotency"
 	"github.com/tallystick/tallystick/internal/service/plans"
 	"github.com/tallystick/tallystick/internal/service/registry"
 	"github.com/tallystick/tallystick/internal/service/verify"
@@ -50,7 +50,7 @@ type Options struct {
 	Registry *registry.Service
 	Billing  *billing.Service
 	// Requests answers writes under an Idempotency-Key. The services above must work on its Store.
-	Requests *once.Requests
+	Requests *idempotency.Requests
 	Plans    *plans.Service
 	Windows  *windows.Service
 	// Verify examines a tenant's ledger beside everything else, or all ledgers and files when the tenant is empty, and reports how far

@@ -20,7 +20,7 @@ import (
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/service/billing"
 	"github.com/tallystick/tallystick/internal/service/gate"
-	"github.com/tallystick/tallystick/internal/service/once"
+	"github.com/tallystick/tallystick/internal/service/idempotency"
 	"github.com/tallystick/tallystick/internal/service/plans"
 	"github.com/tallystick/tallystick/internal/service/registry"
 	"github.com/tallystick/tallystick/internal/service/verify"
@@ -150,7 +150,7 @@ func newWorldOn(t *testing.T, open opener, limits gate.Options, change ...func(*
 	clock := func() time.Time { return time.Unix(0, w.clock.Load()) }
 	limits.RootKey, limits.Now = rootKey, clock
 	w.store = &troubled{Store: open(t, clock)}
-	requests, joined := once.New(once.Options{Store: w.store, Admit: func(string) (time.Duration, bool) { return time.Second, !w.tooMany.Load() }})
+	requests, joined := idempotency.New(idempotency.Options{Store: w.store, Admit: func(string) (time.Duration, bool) { return time.Second, !w.tooMany.Load() }})
 	o := Options{
 		Store:    w.store,
 		Requests: requests,

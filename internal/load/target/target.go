@@ -20,7 +20,7 @@ import (
 	"github.com/tallystick/tallystick/internal/edge/httpapi"
 	"github.com/tallystick/tallystick/internal/service/billing"
 	"github.com/tallystick/tallystick/internal/service/gate"
-	"github.com/tallystick/tallystick/internal/service/once"
+	"github.com/tallystick/tallystick/internal/service/idempotency"
 	"github.com/tallystick/tallystick/internal/service/plans"
 	"github.com/tallystick/tallystick/internal/service/registry"
 	"github.com/tallystick/tallystick/internal/service/windows"
@@ -60,7 +60,7 @@ func Serve(ctx context.Context, s store.Store, metrics http.Handler) (*Server, e
 }
 
 func serve(ctx context.Context, served store.Store, metrics http.Handler) (*Server, error) {
-	requests, joined := once.New(once.Options{Store: served})
+	requests, joined := idempotency.New(idempotency.Options{Store: served})
 	r := registry.New(joined, rand.Reader)
 	key, created, err := r.OperatorKey(ctx)
 	if err != nil {

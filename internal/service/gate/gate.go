@@ -22,7 +22,7 @@ import (
 	"github.com/tallystick/tallystick/internal/core/tenant"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/service/limit"
-	"github.com/tallystick/tallystick/internal/service/turn"
+	"github.com/tallystick/tallystick/internal/service/fairness"
 	"github.com/tallystick/tallystick/internal/store"
 )
 
@@ -72,7 +72,7 @@ type Gate struct {
 	tenantRate limit.Rate
 	keyRate    limit.Rate
 	origins    origins
-	turns      turn.Turns
+	turns      fairness.Turns
 	hasRoot    bool
 	rootHash   [sha256.Size]byte
 	rootClaim  claim

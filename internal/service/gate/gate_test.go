@@ -19,7 +19,7 @@ import (
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/service/gate"
 	"github.com/tallystick/tallystick/internal/service/registry"
-	"github.com/tallystick/tallystick/internal/service/turn"
+	"github.com/tallystick/tallystick/internal/service/fairness"
 	"github.com/tallystick/tallystick/internal/store"
 	"github.com/tallystick/tallystick/internal/store/naive"
 )
@@ -343,7 +343,7 @@ func TestLargeBatchesTakeTurns(t *testing.T) {
 		for i := range 2 {
 			visit := much
 			go func() {
-				_, err := visit.Record(t.Context(), make([]usage.Event, turn.SmallBatch+1), fmt.Sprint("r", i))
+				_, err := visit.Record(t.Context(), make([]usage.Event, fairness.SmallBatch+1), fmt.Sprint("r", i))
 				answered <- err
 			}()
 		}
@@ -368,7 +368,7 @@ type holding struct {
 }
 
 func (h *holding) Record(ctx context.Context, b store.Batch) ([]usage.Verdict, error) {
-	if len(b.Events) > turn.SmallBatch {
+	if len(b.Events) > fairness.SmallBatch {
 		h.at <- len(b.Events)
 		<-h.held
 	}

@@ -46,7 +46,7 @@ func examineSnapshot(t *testing.T, e *engine.Engine) {
 
 func openEngine(t *testing.T, now func() time.Time) store.Store {
 	t.Helper()
-	e, err := engine.Open(engine.Options{Dir: "data", FS: vfs.NewMem(), Now: now, SegmentBytes: 512 << 10, IndexEntries: 64, CheckpointBytes: 8 << 10})
+	e, err := engine.Open(engine.Options{Dir: "data", FS: vfs.NewMem(), Now: now, Kinds: storetest.Kinds(), SegmentBytes: 512 << 10, IndexEntries: 64, CheckpointBytes: 8 << 10})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +56,9 @@ func openEngine(t *testing.T, now func() time.Time) store.Store {
 // Whatever the conformance suite has a right store do, its books are in order afterwards.
 func TestEveryStoryOfTheSuiteLeavesBooksInOrder(t *testing.T) {
 	for name, open := range map[string]func(t *testing.T, now func() time.Time) store.Store{
-		"naive":  func(_ *testing.T, now func() time.Time) store.Store { return naive.New(naive.Options{Now: now}) },
+		"naive": func(_ *testing.T, now func() time.Time) store.Store {
+			return naive.New(naive.Options{Now: now, Kinds: storetest.Kinds()})
+		},
 		"engine": openEngine,
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -67,6 +67,15 @@ func (e *Engine) mustUpdate(t *testing.T, fn func(store.Tx) error) {
 	}
 }
 
+// asDecider runs fn where the notes belong to it: the decider looks at them without the lock too.
+func (e *Engine) asDecider(t *testing.T, fn func()) {
+	t.Helper()
+	e.mustUpdate(t, func(store.Tx) error {
+		fn()
+		return nil
+	})
+}
+
 // wantFound wants these widgets under a term, in both directions, and that each is there.
 func (e *Engine) wantFound(t *testing.T, index, value string, want ...string) {
 	t.Helper()
@@ -372,9 +381,7 @@ func TestPagesGoThroughAllLayers(t *testing.T) {
 	checkpointNow(t, e)
 	head := e.mustHead(t, "acme")
 	e.mustUpdate(t, func(tx store.Tx) error { return layer(tx, 1, 24, 2, "saving", "blue") })
-	e.mu.Lock()
-	e.notes[0], e.notes[1] = newNotes(), e.notes[0]
-	e.mu.Unlock()
+	e.asDecider(t, func() { e.notes[0], e.notes[1] = newNotes(), e.notes[0] })
 	e.mustUpdate(t, func(tx store.Tx) error { return layer(tx, 2, 28, 3, "recent", "red") })
 	e.mustUpdate(t, func(tx store.Tx) error {
 		if err := layer(tx, 3, 32, 5, "own", "blue"); err != nil {
@@ -405,16 +412,16 @@ func TestPagesGoThroughAllLayers(t *testing.T) {
 		}
 		return nil
 	})
-	e.mu.Lock()
-	for of, entities := range e.notes[1].entities { // so that nothing is lost of what was never saved
-		for id, n := range entities {
-			if e.notes[0].entities[of][id] == nil {
-				e.notes[0].entities[of][id] = n
+	e.asDecider(t, func() {
+		for of, entities := range e.notes[1].entities { // so that nothing is lost of what was never saved
+			for id, n := range entities {
+				if e.notes[0].entities[of][id] == nil {
+					e.notes[0].entities[of][id] = n
+				}
 			}
 		}
-	}
-	e.notes[1] = newNotes()
-	e.mu.Unlock()
+		e.notes[1] = newNotes()
+	})
 	n, err := e.Snapshot(context.Background())
 	if err != nil {
 		t.Fatal(err)

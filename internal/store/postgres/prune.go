@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/store"
 )
@@ -26,19 +27,23 @@ var (
 		WHERE tenant_id = $1 AND seq = $2 AND seq > 0`}
 )
 
+// pruneJob is an archived month of a tenant whose rows may leave, between the first and the last.
+type pruneJob struct {
+	tenantID    string
+	month       calendar.Month
+	first, last uint64
+	rows        uint64 // of the month
+}
+
 // Prune implements store.Store. It needs no lock on the head: since the floor was moved past a month, which was
 // committed under that lock, no node adds a row to it, and the rows that leave are held by nothing else.
 func (s *Store) Prune(ctx context.Context, report func(done, total uint64)) (pruned uint64, err error) {
-	type job struct {
-		tenantID string
-		archive  ledger.Archive
-	}
-	var jobs []job
+	var jobs []pruneJob
 	var done, total uint64
 	err = store.EachTenant(ctx, s, func(t *store.Listed) error {
 		return s.View(ctx, t.ID, func(v store.View) error {
 			for _, a := range v.Horizon().Archives {
-				jobs = append(jobs, job{t.ID, a})
+				jobs = append(jobs, pruneJob{t.ID, a.Month, a.First, a.Last, a.Rows})
 				total += a.Rows
 			}
 			return nil
@@ -48,35 +53,35 @@ func (s *Store) Prune(ctx context.Context, report func(done, total uint64)) (pru
 		return 0, err
 	}
 	for _, j := range jobs {
-		n, err := s.pruneMonth(ctx, j.tenantID, &j.archive)
+		n, err := s.pruneMonth(ctx, &j)
 		pruned += n
 		if err != nil {
-			return pruned, fmt.Errorf("prune %s of tenant %s: %w", j.archive.Month, j.tenantID, err)
+			return pruned, fmt.Errorf("prune %s of tenant %s: %w", j.month, j.tenantID, err)
 		}
-		if done += j.archive.Rows; report != nil {
+		if done += j.rows; report != nil {
 			report(done, total)
 		}
 	}
 	return pruned, nil
 }
 
-func (s *Store) pruneMonth(ctx context.Context, tenantID string, a *ledger.Archive) (pruned uint64, err error) {
-	id, from, to := []byte(tenantID), timeParam(a.Month.Start()), timeParam(a.Month.End())
-	for upTo := a.Last; upTo > 0; {
+func (s *Store) pruneMonth(ctx context.Context, j *pruneJob) (pruned uint64, err error) {
+	id, from, to := []byte(j.tenantID), timeParam(j.month.Start()), timeParam(j.month.End())
+	for upTo := j.last; upTo > 0; {
 		if err := ctx.Err(); err != nil {
 			return pruned, err
 		}
 		var n, below uint64
 		err := s.again(ctx, func() error {
 			n, below = 0, 0
-			return s.pruning(ctx, tenantID, func(c *session) error {
+			return s.pruning(ctx, j.tenantID, func(c *session) error {
 				var last uint64
 				found := func(in *reader) error { last = uint64(in.int8()); return nil }
-				err := c.ask(ctx, lastToPrune, found, id, int8Param(int64(a.First)), int8Param(int64(upTo)), from, to)
+				err := c.ask(ctx, lastToPrune, found, id, int8Param(int64(j.first)), int8Param(int64(upTo)), from, to)
 				if err != nil || last == 0 {
 					return err
 				}
-				below = a.First - 1
+				below = j.first - 1
 				if last > s.options.PruneRows {
 					below = max(below, last-s.options.PruneRows)
 				}

@@ -55,7 +55,7 @@ func (v *view) Slice(q store.SliceQuery, fn func(*store.Slice) error) error {
 	if err := v.set.Horizon.Missing(0, store.RowHint{From: q.From, To: q.To, Events: true}, v.hasLeft); err != nil {
 		return err
 	}
-	s := &slicing{view: v, query: q, meter: m, emit: fn}
+	s := &slicing{view: v, query: q, slug: m.Slug, typ: m.EventType, emit: fn}
 	if q.Customer != "" {
 		return s.counters()
 	}
@@ -66,7 +66,8 @@ func (v *view) Slice(q store.SliceQuery, fn func(*store.Slice) error) error {
 type slicing struct {
 	*view
 	query  store.SliceQuery
-	meter  *meter.Meter
+	slug   string // of the meter
+	typ    string // that feeds it; "": none
 	emit   func(*store.Slice) error
 	pieces map[string]*store.Slice
 	order  []*store.Slice
@@ -87,7 +88,7 @@ func (s *slicing) scan() error {
 			seq, err := s.row(in)
 			after = seq
 			return err
-		}, append([][]byte{int8Param(int64(after)), int8Param(int64(q.UpTo)), timeParam(q.From), timeParam(q.To), []byte(s.meter.Slug), []byte(s.meter.EventType), int8Param(pageSlice)},
+		}, append([][]byte{int8Param(int64(after)), int8Param(int64(q.UpTo)), timeParam(q.From), timeParam(q.To), []byte(s.slug), []byte(s.typ), int8Param(pageSlice)},
 			s.wants()...)...)
 		if err != nil {
 			return err
@@ -152,7 +153,7 @@ func (s *slicing) counters() error {
 func (s *slicing) tail(m calendar.Month) (tail uint64, err error) {
 	var at placeArrays
 	at.reset()
-	at.add(store.CounterPlace{Month: m, Meter: s.meter.Slug, Customer: s.query.Customer})
+	at.add(store.CounterPlace{Month: m, Meter: s.slug, Customer: s.query.Customer})
 	err = s.ask(countersByKey, func(in *reader) error {
 		c, err := readCounter(in)
 		if err == nil {

@@ -226,7 +226,7 @@ func TestEntitiesAreFoundAsAMapWouldFindThem(t *testing.T) {
 		m.all, m.changes = map[entityName]entity.Entity{}, map[entityName][]uint64{}
 		m.expires = map[entityName]calendar.Micros{}
 		defer func() { _ = m.s.Close() }()
-		for range rapid.IntRange(1, 8).Draw(t, "checkpoints") {
+		for range rapid.IntRange(1, 5).Draw(t, "checkpoints") {
 			m.change()
 			m.check()
 			m.now++

@@ -10,7 +10,7 @@ import (
 	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/core/request"
 	"github.com/tallystick/tallystick/internal/core/tenant"
-	"github.com/tallystick/tallystick/internal/service/once"
+	"github.com/tallystick/tallystick/internal/service/idempotency"
 )
 
 // handle lets a route answer: under a request key inside one transaction that also keeps the answer, else by itself. Facts
@@ -34,7 +34,7 @@ func (x *exchange) handle(rt *route) error {
 		return err
 	}
 	x.body, x.bodyRead = body, true
-	c := once.Call{Key: key, Actor: x.caller.Actor(), Fingerprint: request.Fingerprint(rt.method, x.r.URL.EscapedPath(), x.r.URL.RawQuery,
+	c := idempotency.Call{Key: key, Actor: x.caller.Actor(), Fingerprint: request.Fingerprint(rt.method, x.r.URL.EscapedPath(), x.r.URL.RawQuery,
 		strings.Join(x.r.Header["Content-Type"], ","), body)}
 	var ok bool
 	if c.Tenant, c.Effect, ok = x.ledgers(rt); !ok {
@@ -47,7 +47,7 @@ func (x *exchange) handle(rt *route) error {
 		}
 	}
 	var first recorder
-	a, replayed, err := x.s.options.Requests.Do(ctx, c, func(ctx context.Context) once.Made { return x.attempt(ctx, rt, &first) })
+	a, replayed, err := x.s.options.Requests.Do(ctx, c, func(ctx context.Context) idempotency.Made { return x.attempt(ctx, rt, &first) })
 	if err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ func (r *recorder) Write(b []byte) (int, error) {
 }
 
 // attempt runs the route with a body that was read and an answer that is recorded.
-func (x *exchange) attempt(ctx context.Context, rt *route, into *recorder) once.Made {
+func (x *exchange) attempt(ctx context.Context, rt *route, into *recorder) idempotency.Made {
 	*into = recorder{header: http.Header{}}
 	inner := *x
 	inner.w, inner.r, inner.charge = into, x.r.WithContext(ctx), 0
@@ -95,7 +95,7 @@ func (x *exchange) attempt(ctx context.Context, rt *route, into *recorder) once.
 	inner.finish(err)
 	into.public, into.err = inner.public, inner.err
 	h := into.header
-	return once.Made{Public: into.public, Refusal: err,
+	return idempotency.Made{Public: into.public, Refusal: err,
 		Answer: request.Answer{Status: into.status, ContentType: h.Get("Content-Type"), Location: h.Get("Location"), Body: into.body}}
 }
 

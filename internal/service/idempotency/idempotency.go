@@ -1,9 +1,9 @@
-// Package once lets a caller send a request again without its effect happening again: the answer is kept in the same commit as
+// Package idempotency lets a caller send a request again without its effect happening again: the answer is kept in the same commit as
 // the effect, under the caller's Idempotency-Key, and is given again to the same request.
 //
 // The whole handling of such a request runs inside one transaction of the store. It knows nothing of HTTP: a request is a key, a
 // fingerprint and a function that makes an answer. Facts need none of this: each has a key of its own.
-package once
+package idempotency
 
 import (
 	"context"

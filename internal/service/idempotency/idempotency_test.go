@@ -1,4 +1,4 @@
-package once
+package idempotency
 
 import (
 	"context"
@@ -201,7 +201,7 @@ func TestAPanicIsAnErrorAndKeepsNothing(t *testing.T) {
 	if !problem.Is(err, problem.Internal) || !errors.As(err, &panicked) || panicked.Value != "boom" {
 		t.Errorf("a handler that panics: %v, want an internal error that says with what", err)
 	}
-	if !strings.Contains(err.Error(), "once_test.go") {
+	if !strings.Contains(err.Error(), "idempotency_test.go") {
 		t.Errorf("the error does not say where the panic came from: %v", err)
 	}
 	calls := 0

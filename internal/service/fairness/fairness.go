@@ -1,4 +1,4 @@
-// Package turn shares a server between tenants that send much and tenants that send little.
+// Package fairness shares a server between tenants that send much and tenants that send little.
 //
 // While a tenant sends large batches and another sends little, the large ones are taken one at a time, the network is looked at before
 // each, and after each there is a rest twice as long as it took. A tenant that floods the server from many connections would else keep all
@@ -6,7 +6,7 @@
 // its batches. When nobody else is there, or all send much, there is no bound.
 //
 // It owns the order of large batches of one tenant, never that of facts: batches that wait at the same time have no order yet.
-package turn
+package fairness
 
 import (
 	"context"
