@@ -19,6 +19,7 @@ require (
 	github.com/zeebo/xxh3 v1.0.2
 	go.uber.org/goleak v1.3.0
 	go.yaml.in/yaml/v3 v3.0.5
+	golang.org/x/mod v0.42.0
 	golang.org/x/sys v0.49.0
 	pgregory.net/rapid v1.3.0
 )

@@ -1,0 +1,30 @@
+package tree
+
+var goldenLeaves = []string{
+	"5eecf13318ec34d53c99bad67d25a5d765a35f488c202270c936710d9853245f",
+	"b5ba53bd9fd69dbe8a11ffa6a0d2152f8d13ea08c2c70669cc22509edf8deb18",
+	"280833518ace0c6b86765e7fab227f848b334e1f18e8e8cbe892346b1a045bf1",
+	"03300b30417c381f5dfc9770b18504838628c88bd9c9a27d2a65e7d26ffbfefb",
+	"a8f7d190766ab97c6f35af380d63f63c968be40384b8f0a7d5c4dcd6f294b123",
+}
+
+// Of rows 2 and 3, on both sides of the change of keys.
+var goldenStates = []string{
+	"7a19a4a9648d6112f1571c1ad2c5e20d0bfc08600fdcdb987be0c6d251e489f8",
+	"2b593fa58e80e0829e9a8ab3e7cd1fb8cf6158c3771e98060090c54cbffb2c59",
+}
+
+// Of 0 to 5 rows.
+var goldenRoots = []string{
+	"e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+	"5eecf13318ec34d53c99bad67d25a5d765a35f488c202270c936710d9853245f",
+	"38e4842df5ba4a0ea9c5dd10a14a823d44e7610c1b3c7e8a0862946071be74a3",
+	"ddee2ad4dc29df68d99d74f7269455a9956157ad821cbacafd24f5d3b8a36645",
+	"feaf7ce72c1cc9e6b1410b924b00ff59268715f1b6f52b6d683ec8fd38feea96",
+	"bb71673ee457c924824f8e797c36d7573a3749a6c00b94b8eed2f0c40c8d9961",
+}
+
+// Of 5 rows: the size, the root of four leaves, the fifth leaf.
+const goldenBinary = "05" +
+	"feaf7ce72c1cc9e6b1410b924b00ff59268715f1b6f52b6d683ec8fd38feea96" +
+	"a8f7d190766ab97c6f35af380d63f63c968be40384b8f0a7d5c4dcd6f294b123"
