@@ -63,10 +63,13 @@ func (h *Hasher) Next(size int, into *[Size]byte) []byte {
 	}
 	length := blocks * blockSize
 	if len(b.padded) < lanes*length {
-		b.padded = make([]byte, lanes*length)
+		b.padded, b.sizes = make([]byte, lanes*length), [maxLanes]int{}
 	}
 	message := b.padded[b.count*length:][:length]
-	pad(message, size)
+	// Where a message of this size was before, the same stands behind it already. The size 0 may be that of none.
+	if size != b.sizes[b.count] || size == 0 {
+		pad(message, size)
+	}
 	b.sizes[b.count], b.into[b.count] = size, into
 	b.count++
 	return message[:size:size]
