@@ -3,6 +3,10 @@
 // Eight messages side by side, as sixteen are in avx512_amd64.s. There are half as many registers here, so the schedule
 // is in memory: W(t) at 32·(t mod 16) from R11, and the state before the block behind it.
 
+// Where the parts of numbers begin. The constants are the first.
+#define INITIAL 256
+#define SWAP 288
+
 #define A Y0
 #define B Y1
 #define C Y2
@@ -146,25 +150,25 @@
 	VMOVDQU y, (DI); \
 	ADDQ    $32, DI
 
-// func sum8(hashes *[16][32]byte, messages *byte, blocks int)
-TEXT ·sum8(SB), 0, $800-24
+// func sum8(hashes *[16][32]byte, messages *byte, blocks int, n *numbers)
+TEXT ·sum8(SB), 0, $800-32
 	MOVQ hashes+0(FP), DI
 	MOVQ messages+8(FP), SI
 	MOVQ blocks+16(FP), CX
+	MOVQ n+24(FP), BX
 	MOVQ CX, R10
 	SHLQ $6, R10            // from one message to the next
 	LEAQ 31(SP), R11
 	ANDQ $~31, R11
 
-	LEAQ         ·initial(SB), AX
-	VPBROADCASTD 0(AX), A
-	VPBROADCASTD 4(AX), B
-	VPBROADCASTD 8(AX), C
-	VPBROADCASTD 12(AX), D
-	VPBROADCASTD 16(AX), E
-	VPBROADCASTD 20(AX), F
-	VPBROADCASTD 24(AX), G
-	VPBROADCASTD 28(AX), H
+	VPBROADCASTD (INITIAL+0)(BX), A
+	VPBROADCASTD (INITIAL+4)(BX), B
+	VPBROADCASTD (INITIAL+8)(BX), C
+	VPBROADCASTD (INITIAL+12)(BX), D
+	VPBROADCASTD (INITIAL+16)(BX), E
+	VPBROADCASTD (INITIAL+20)(BX), F
+	VPBROADCASTD (INITIAL+24)(BX), G
+	VPBROADCASTD (INITIAL+28)(BX), H
 
 block:
 	VMOVDQA A, 512(R11)
@@ -176,7 +180,7 @@ block:
 	VMOVDQA G, 704(R11)
 	VMOVDQA H, 736(R11)
 
-	VBROADCASTI128 ·swap(SB), Y14
+	VBROADCASTI128 SWAP(BX), Y14
 	MOVQ           SI, R9
 	LOAD_HALF(0)
 	LEAQ           32(SI), R9
@@ -191,7 +195,7 @@ block:
 	VMOVDQA 704(R11), G
 	VMOVDQA 736(R11), H
 
-	LEAQ  ·constants(SB), R8
+	MOVQ  BX, R8
 	VPXOR C, B, Y15
 	LOAD_ROUND(0, A, B, C, D, E, F, G, H, Y14, Y15)
 	LOAD_ROUND(1, H, A, B, C, D, E, F, G, Y15, Y14)
@@ -246,7 +250,7 @@ rounds:
 	JNZ  block
 
 	TRANSPOSE
-	VBROADCASTI128 ·swap(SB), Y14
+	VBROADCASTI128 SWAP(BX), Y14
 	STORE(Y0)
 	STORE(Y1)
 	STORE(Y2)

@@ -1,8 +1,12 @@
 #include "textflag.h"
 
-// Sixteen messages side by side. Register number r of a..h holds that word of all sixteen states, W(t) holds word t of
-// all sixteen blocks: lane l of a register belongs to message l. Names of steps are those of FIPS 180-4, section 6.2.
-// The whole schedule stays in registers: W(t) is replaced by W(t+16), in the round that uses it first.
+// Sixteen messages side by side: lane l of every register belongs to message l. A to H hold those words of the sixteen
+// states, Z16 to Z31 sixteen words of the sixteen message schedules. The steps are those of FIPS 180-4, section 6.2.2.
+// The schedule stays in registers: word t+16 takes the place of word t just before the round that needs it.
+
+// Where the parts of numbers begin. The constants are the first.
+#define INITIAL 256
+#define SWAP 288
 
 #define A Z0
 #define B Z1
@@ -13,7 +17,8 @@
 #define G Z6
 #define H Z7
 
-// T1 = h + Σ1(e) + Ch(e,f,g) + K + W; d += T1; h = T1 + Σ0(a) + Maj(a,b,c). The caller turns the names by one a round.
+// T1 = h + Σ1(e) + Ch(e,f,g) + K + W; d += T1; h = T1 + Σ0(a) + Maj(a,b,c). No word moves to another register: the
+// next round is called with the names shifted by one.
 // 0x96 is the truth table of exclusive or of three, 0xCA that of "e ? f : g", 0xE8 that of the majority.
 #define ROUND(t, w, a, b, c, d, e, f, g, h) \
 	VPADDD.BCST (4*t)(R8), w, Z8; \
@@ -135,23 +140,23 @@
 	VMOVDQU y, (DI); \
 	ADDQ    $32, DI
 
-// func sum16(hashes *[16][32]byte, messages *byte, blocks int)
-TEXT ·sum16(SB), 0, $512-24
+// func sum16(hashes *[16][32]byte, messages *byte, blocks int, n *numbers)
+TEXT ·sum16(SB), 0, $512-32
 	MOVQ hashes+0(FP), DI
 	MOVQ messages+8(FP), SI
 	MOVQ blocks+16(FP), CX
+	MOVQ n+24(FP), BX
 	MOVQ CX, R10
 	SHLQ $6, R10            // from one message to the next
 
-	LEAQ         ·initial(SB), AX
-	VPBROADCASTD 0(AX), A
-	VPBROADCASTD 4(AX), B
-	VPBROADCASTD 8(AX), C
-	VPBROADCASTD 12(AX), D
-	VPBROADCASTD 16(AX), E
-	VPBROADCASTD 20(AX), F
-	VPBROADCASTD 24(AX), G
-	VPBROADCASTD 28(AX), H
+	VPBROADCASTD (INITIAL+0)(BX), A
+	VPBROADCASTD (INITIAL+4)(BX), B
+	VPBROADCASTD (INITIAL+8)(BX), C
+	VPBROADCASTD (INITIAL+12)(BX), D
+	VPBROADCASTD (INITIAL+16)(BX), E
+	VPBROADCASTD (INITIAL+20)(BX), F
+	VPBROADCASTD (INITIAL+24)(BX), G
+	VPBROADCASTD (INITIAL+28)(BX), H
 
 block:
 	VMOVDQU32 A, 0(SP)
@@ -163,8 +168,8 @@ block:
 	VMOVDQU32 G, 384(SP)
 	VMOVDQU32 H, 448(SP)
 
-	LEAQ            ·constants(SB), R8
-	VBROADCASTI32X4 ·swap(SB), Z8
+	MOVQ            BX, R8
+	VBROADCASTI32X4 SWAP(BX), Z8
 	MOVQ            SI, R9
 	LOAD(Z16)
 	LOAD(Z17)
@@ -208,7 +213,7 @@ rounds:
 
 	// The words of a hash are the first half of each transposed register; whatever is in Z8 to Z15 goes to the other.
 	TRANSPOSE(Z0, Z1, Z2, Z3, Z4, Z5, Z6, Z7, Z8, Z9, Z10, Z11, Z12, Z13, Z14, Z15, Z16, Z17, Z18, Z19)
-	VBROADCASTI32X4 ·swap(SB), Z20
+	VBROADCASTI32X4 SWAP(BX), Z20
 	STORE(Z0, Y0)
 	STORE(Z1, Y1)
 	STORE(Z2, Y2)

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// BenchmarkBlocks hashes messages of 4 blocks with each kernel, all lanes in use, and with crypto/sha256 alone. They run
-// in turns, and the least time of each is reported: on a busy machine only that can be compared.
+// BenchmarkBlocks hashes messages of 4 blocks with each kernel, all lanes in use, and with crypto/sha256 alone. They
+// run in turns, and the least time of each is reported: on a busy machine only that can be compared.
 func BenchmarkBlocks(b *testing.B) {
 	const blocks, size, messages = 4, 197, 64
 	hashes := make([][Size]byte, messages)

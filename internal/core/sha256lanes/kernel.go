@@ -57,8 +57,8 @@ func (k Kernel) fewest() int {
 
 var available, best = choose(detect())
 
-// choose picks the fastest. Where the processor has instructions for SHA-256, crypto/sha256 uses them. Where a validated
-// module is demanded, only crypto/sha256 is one.
+// choose picks the fastest. Where the processor has instructions for SHA-256, crypto/sha256 uses them. Where a
+// validated module is demanded, only crypto/sha256 is one.
 func choose(kernels []Kernel, hasSHA bool) ([]Kernel, Kernel) {
 	if hasSHA || fips140.Enabled() {
 		return kernels, Portable

@@ -1,7 +1,7 @@
 // Package sha256lanes hashes many independent messages with SHA-256 at once: where the processor has no instructions
-// for SHA-256 but wide registers, 8 or 16 messages side by side, one in each lane of a register. It is for the leaves of
-// a tree and for the nodes of one level. What it returns is what crypto/sha256 returns, which it uses everywhere else:
-// for few messages, for long ones, and on other machines.
+// for SHA-256 but wide registers, 8 or 16 messages side by side, one in each lane of a register. It is for the leaves
+// of a tree and for the nodes of one level. What it returns is what crypto/sha256 returns, which it uses everywhere
+// else: for few messages, for long ones, and on other machines.
 //
 // Decision 0053 says why it exists beside the standard library, and what it gains.
 package sha256lanes
