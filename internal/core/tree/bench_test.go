@@ -39,8 +39,8 @@ func section(b *testing.B) []ledger.Row {
 }
 
 // BenchmarkSection hashes a commit: with the chain, which the tree replaces, with the tree, and with the parts of the
-// tree's work. Only "append" has an order; "leaves" can be shared out to several cores. They run in turns, and the least
-// time of each is reported: on a busy machine only that can be compared.
+// tree's work. Only "append" has an order; "leaves" can be shared out to several cores. They run in turns, and the
+// least time of each is reported: on a busy machine only that can be compared.
 func BenchmarkSection(b *testing.B) {
 	rows := section(b)
 	keys, err := tree.NewKeys([]tree.Key{{FromSeq: 1, Secret: [32]byte{1}}})

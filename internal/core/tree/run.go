@@ -13,9 +13,9 @@ type levels struct {
 	nodes [1 + TileRows]Hash
 }
 
-// addRun puts leaves behind the last one, all in the same tile, with the same result as add has for one after the other.
-// It goes up level by level. Where the tree's size has the binary digit 1, there is a peak, which is the left half of the
-// level's first new node. What is left over at the end of a level is a peak of the tree with the leaves.
+// addRun puts leaves behind the last one, all in the same tile, with the result that add has for one after the other.
+// It goes up level by level. Where the tree's size has the binary digit 1, there is a peak, which is the left half of
+// the level's first new node. What is left over at the end of a level is a peak of the tree with the leaves.
 func (a *Appender) addRun(leaves []Hash, tiles []Tile) []Tile {
 	if a.levels == nil {
 		a.levels = new(levels)
@@ -36,7 +36,8 @@ func (a *Appender) addRun(leaves []Hash, tiles []Tile) []Tile {
 		}
 		begin, end = 1, 1+a.levels.join(begin, end)
 	}
-	if begin < end { // The tile is full. The largest tree lacks one leaf of a full tile, so add refuses what is too much.
+	if begin < end {
+		// The tile is full. The largest tree lacks one leaf of a full tile, so add refuses what is too much.
 		a.size &^= TileRows - 1
 		return a.add(a.levels.nodes[begin], tileHeight, tiles)
 	}
