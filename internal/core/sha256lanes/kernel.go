@@ -55,15 +55,18 @@ func (k Kernel) fewest() int {
 	return k.lanes() + 1
 }
 
-var available, best = choose(detect())
+var (
+	available, hasSHA = detect()
+	best              = choose(available, hasSHA, fips140.Enabled())
+)
 
 // choose picks the fastest. Where the processor has instructions for SHA-256, crypto/sha256 uses them. Where a
 // validated module is demanded, only crypto/sha256 is one.
-func choose(kernels []Kernel, hasSHA bool) ([]Kernel, Kernel) {
-	if hasSHA || fips140.Enabled() {
-		return kernels, Portable
+func choose(kernels []Kernel, hasSHA, validated bool) Kernel {
+	if hasSHA || validated {
+		return Portable
 	}
-	return kernels, kernels[len(kernels)-1]
+	return kernels[len(kernels)-1]
 }
 
 // Kernels are those that this machine can run, Portable first. They are for tests and benchmarks: a Hasher's zero value

@@ -190,17 +190,19 @@ func TestTheZeroValueUsesTheBestKernel(t *testing.T) {
 		t.Fatalf("%s is used, and %s is the best of %v", h.kernel, best, Kernels())
 	}
 	for _, c := range []struct {
-		kernels []Kernel
-		hasSHA  bool
-		want    Kernel
+		kernels   []Kernel
+		hasSHA    bool
+		validated bool
+		want      Kernel
 	}{
-		{[]Kernel{Portable}, false, Portable},
-		{[]Kernel{Portable, AVX2}, false, AVX2},
-		{[]Kernel{Portable, AVX2, AVX512}, false, AVX512},
-		{[]Kernel{Portable, AVX2, AVX512}, true, Portable},
+		{[]Kernel{Portable}, false, false, Portable},
+		{[]Kernel{Portable, AVX2}, false, false, AVX2},
+		{[]Kernel{Portable, AVX2, AVX512}, false, false, AVX512},
+		{[]Kernel{Portable, AVX2, AVX512}, true, false, Portable},
+		{[]Kernel{Portable, AVX2, AVX512}, false, true, Portable},
 	} {
-		if _, got := choose(c.kernels, c.hasSHA); got != c.want {
-			t.Errorf("of %v (SHA instructions: %v) %s is chosen", c.kernels, c.hasSHA, got)
+		if got := choose(c.kernels, c.hasSHA, c.validated); got != c.want {
+			t.Errorf("%s is chosen, want %+v", got, c)
 		}
 	}
 }

@@ -88,8 +88,8 @@ func (h *Hasher) Leaf(keys *Keys, seq uint64, canonical []byte) Hash {
 }
 
 // Leaves puts the leaves of row firstSeq and those behind it into a slice as long as that of their canonical encodings.
-// It hashes them side by side, which takes much less time than Leaf for each on machines without instructions for
-// SHA-256, and never more.
+// It hashes them side by side, which takes much less time than Leaf for each on machines with wide registers and
+// without instructions for SHA-256.
 func (h *Hasher) Leaves(keys *Keys, firstSeq uint64, canonical [][]byte, into []Hash) {
 	if len(into) != len(canonical) {
 		panic(fmt.Sprintf("tree: %d rows for %d leaves", len(canonical), len(into)))
