@@ -112,25 +112,48 @@ func (s *Section) Count() int { return len(s.Rows) + s.Gone }
 // Hasher hashes rows into leaves of the tree. It keeps its buffers. The zero value is ready; each goroutine needs its
 // own.
 type Hasher struct {
-	tree   tree.Hasher
-	buf    []byte
-	leaves []tree.Hash
+	tree    tree.Hasher
+	grower  tree.Appender
+	buf     []byte
+	ends    []int    // of the encodings in buf
+	encoded [][]byte // the same
+	leaves  []tree.Hash
 }
 
 // Leaf is the leaf of a row.
 func (h *Hasher) Leaf(keys *tree.Keys, r *Row) tree.Hash {
-	var state tree.Hash
-	if r.Change != nil && !r.Change.State.IsZero() {
-		state = h.tree.BlindState(keys, r.Seq, r.Change.State.Data)
-	}
-	h.buf = AppendCanonical(h.buf[:0], r, state)
+	h.buf = h.appendCanonical(h.buf[:0], keys, r)
 	return h.tree.Leaf(keys, r.Seq, h.buf)
 }
 
-// Leaves appends the leaves of rows.
+func (h *Hasher) appendCanonical(b []byte, keys *tree.Keys, r *Row) []byte {
+	var state tree.Hash
+	if r.Kind() == ChangeRow && !r.Change.State.IsZero() {
+		state = h.tree.BlindState(keys, r.Seq, r.Change.State.Data)
+	}
+	return AppendCanonical(b, r, state)
+}
+
+// rowsAtOnce bounds the rows that are encoded before they are hashed side by side, and with them the buffer.
+const rowsAtOnce = 512
+
+// Leaves appends the leaves of rows, which follow one another without a gap.
 func (h *Hasher) Leaves(keys *tree.Keys, rows []Row, into []tree.Hash) []tree.Hash {
-	for i := range rows {
-		into = append(into, h.Leaf(keys, &rows[i]))
+	for len(rows) > 0 {
+		n := min(len(rows), rowsAtOnce)
+		h.buf, h.ends, h.encoded = h.buf[:0], h.ends[:0], h.encoded[:0]
+		for i := range rows[:n] {
+			h.buf = h.appendCanonical(h.buf, keys, &rows[i])
+			h.ends = append(h.ends, len(h.buf))
+		}
+		begin := 0
+		for _, end := range h.ends { // the buffer does not move any more
+			h.encoded = append(h.encoded, h.buf[begin:end])
+			begin = end
+		}
+		into = append(into, make([]tree.Hash, n)...)
+		h.tree.Leaves(keys, rows[0].Seq, h.encoded, into[len(into)-n:])
+		rows = rows[n:]
 	}
 	return into
 }
@@ -138,10 +161,9 @@ func (h *Hasher) Leaves(keys *tree.Keys, rows []Row, into []tree.Hash) []tree.Ha
 // Grow is the tree with the next rows, and appends the tiles that they complete to tiles.
 func (h *Hasher) Grow(t tree.Tree, keys *tree.Keys, rows []Row, tiles []tree.Tile) (tree.Tree, []tree.Tile) {
 	h.leaves = h.Leaves(keys, rows, h.leaves[:0])
-	var a tree.Appender
-	a.Reset(t)
-	tiles = a.Append(h.leaves, tiles)
-	return a.Tree(), tiles
+	h.grower.Reset(t)
+	tiles = h.grower.Append(h.leaves, tiles)
+	return h.grower.Tree(), tiles
 }
 
 // Check gives a section to a check of the tree: leaves of the rows that are there, and gaps where others have left.

@@ -26,15 +26,18 @@ func (t Tile) Rows() (first, last uint64) {
 	return t.Index<<height + 1, (t.Index + 1) << height
 }
 
-// Appender adds leaves to a tree. It allocates nothing but the tiles' slice when that is too short, and it can be used
-// for one tree after the other. The zero value stands at the empty tree.
+// Appender adds leaves to a tree. It allocates its buffers with the first longer run of leaves, then nothing but the
+// tiles' slice when that is too short, and it can be used for one tree after the other. The zero value stands at the
+// empty tree.
 //
 // Appending is the part of the work that has an order. It costs one hash a leaf, whatever the size of the tree; the
-// leaves themselves are independent, so they can be hashed before, on several cores.
+// leaves themselves are independent, so they can be hashed before, on several cores. The nodes of one level are
+// independent too: those of a longer run are hashed side by side.
 type Appender struct {
-	size  uint64
-	count int // of peaks in use
-	peaks [maxPeaks]Hash
+	size   uint64
+	count  int // of peaks in use
+	peaks  [maxPeaks]Hash
+	levels *levels
 }
 
 // Reset makes t the tree that leaves are added to.
@@ -58,6 +61,12 @@ func (a *Appender) Tree() Tree {
 // Append adds the leaves of the next rows, in order, and appends the tiles that they complete to tiles: by their last
 // row, the smaller of two with the same last row first.
 func (a *Appender) Append(leaves []Hash, tiles []Tile) []Tile {
+	for len(leaves) >= fewestInRun {
+		// No run reaches into the next tile, so what is inside of a tile is all that a run can change.
+		n := min(len(leaves), TileRows-int(a.size%TileRows))
+		tiles = a.addRun(leaves[:n], tiles)
+		leaves = leaves[n:]
+	}
 	for i := range leaves {
 		tiles = a.add(leaves[i], 0, tiles)
 	}

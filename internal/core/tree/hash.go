@@ -7,6 +7,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
+
+	"github.com/tallystick/tallystick/internal/core/sha256lanes"
 )
 
 // Key is a tree key with the row that it is used from. It is secret: whoever has it can test guesses of rows against
@@ -68,16 +71,36 @@ const (
 	blindBlock = 0x01
 )
 
-// Hasher hashes rows into leaves, of any tree. It keeps its buffer. The zero value is ready; each goroutine needs its
+// headSize is what stands before the content of a leaf or of a state: its prefix, and a nonce or a blind.
+const headSize = 1 + secretSize
+
+// Hasher hashes rows into leaves, of any tree. It keeps its buffers. The zero value is ready; each goroutine needs its
 // own.
 type Hasher struct {
 	block [aes.BlockSize]byte
 	buf   []byte
+	lanes sha256lanes.Hasher
 }
 
 // Leaf is the leaf of row seq, given its canonical encoding.
 func (h *Hasher) Leaf(keys *Keys, seq uint64, canonical []byte) Hash {
 	return h.sum(leafPrefix, nonceBlock, keys, seq, canonical)
+}
+
+// Leaves puts the leaves of row firstSeq and those behind it into a slice as long as that of their canonical encodings.
+// It hashes them side by side, which takes much less time than Leaf for each on machines with wide registers and
+// without instructions for SHA-256.
+func (h *Hasher) Leaves(keys *Keys, firstSeq uint64, canonical [][]byte, into []Hash) {
+	if len(into) != len(canonical) {
+		panic(fmt.Sprintf("tree: %d rows for %d leaves", len(canonical), len(into)))
+	}
+	for i, row := range canonical {
+		seq := firstSeq + uint64(i)
+		key := keys.at(seq)
+		message := h.lanes.Next(headSize+len(row), (*[HashSize]byte)(&into[i]))
+		h.fill(message, leafPrefix, nonceBlock, key, seq, row)
+	}
+	h.lanes.Flush()
 }
 
 // BlindState is what the canonical encoding of row seq, a change, holds in place of its state.
@@ -87,11 +110,17 @@ func (h *Hasher) BlindState(keys *Keys, seq uint64, state []byte) Hash {
 
 // sum copies what it hashes into one piece. A digest that is fed in two parts was measured to be no faster.
 func (h *Hasher) sum(prefix, use byte, keys *Keys, seq uint64, content []byte) Hash {
-	var head [1 + secretSize]byte
-	head[0] = prefix
-	h.buf = append(append(h.buf[:0], head[:]...), content...)
+	size := headSize + len(content)
+	h.buf = slices.Grow(h.buf[:0], size)[:size]
+	h.fill(h.buf, prefix, use, keys.at(seq), seq, content)
+	return sha256.Sum256(h.buf)
+}
+
+// fill writes what is hashed.
+func (h *Hasher) fill(message []byte, prefix, use byte, key cipher.Block, seq uint64, content []byte) {
+	message[0] = prefix
 	h.block[0] = use
 	binary.BigEndian.PutUint64(h.block[aes.BlockSize-8:], seq)
-	keys.at(seq).Encrypt(h.buf[1:], h.block[:])
-	return sha256.Sum256(h.buf)
+	key.Encrypt(message[1:headSize], h.block[:])
+	copy(message[headSize:], content)
 }

@@ -174,6 +174,7 @@ func TestLeavesCanBeHashedSideBySide(t *testing.T) {
 func TestAppendingDoesNotAllocate(t *testing.T) {
 	keys := mustKeys(t, Key{FromSeq: 1}, Key{FromSeq: 100})
 	row, leaves, tiles := make([]byte, 180), someLeaves(1000), make([]Tile, 0, 8)
+	rows := slices.Repeat([][]byte{row[:100], row}, 100)
 	tree, _ := grow(leaves)
 	var h Hasher
 	var a Appender
@@ -181,6 +182,7 @@ func TestAppendingDoesNotAllocate(t *testing.T) {
 	h.Leaf(keys, 1, row)
 	for name, do := range map[string]func(){
 		"hashing a row":     func() { leaves[0] = h.Leaf(keys, 150, row) },
+		"hashing many rows": func() { h.Leaves(keys, 50, rows, leaves[:len(rows)]) },
 		"blinding a state":  func() { leaves[1] = h.BlindState(keys, 150, row) },
 		"appending leaves":  func() { a.Reset(tree); tiles = a.Append(leaves, tiles[:0]) },
 		"computing a root":  func() { root = tree.Root() },

@@ -46,12 +46,19 @@ const (
 	statePrefix = 0x02
 )
 
+// nodeSize is the length of what the hash of a node is computed from.
+const nodeSize = 1 + 2*HashSize
+
 func node(left, right *Hash) Hash {
-	var b [1 + 2*HashSize]byte
+	var b [nodeSize]byte
+	fillNode(&b, left, right)
+	return sha256.Sum256(b[:])
+}
+
+func fillNode(b *[nodeSize]byte, left, right *Hash) {
 	b[0] = nodePrefix
 	copy(b[1:], left[:])
 	copy(b[1+HashSize:], right[:])
-	return sha256.Sum256(b[:])
 }
 
 // Tree is what a ledger's head keeps of its tree: enough to append, and to compute the root. The zero value is the
