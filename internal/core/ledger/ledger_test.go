@@ -95,7 +95,7 @@ func TestLongSectionHashesLikeItsConcatenation(t *testing.T) {
 
 // Each field of a change, changed alone, must change the encoding.
 func TestCanonicalEncodingCoversEveryFieldOfAChange(t *testing.T) {
-	make := func() Row {
+	newRow := func() Row {
 		e := audit.Event{Type: "a.b", Source: "api", Actor: "k", EntityType: "a", EntityID: "1", Payload: "{}"}
 		s := entity.State{Kind: "a", ID: "1", Version: 1, Data: []byte("{}")}
 		return Row{Seq: 8, At: at, Change: &Change{Event: e, State: s}}
@@ -116,7 +116,7 @@ func TestCanonicalEncodingCoversEveryFieldOfAChange(t *testing.T) {
 		"data":        func(c *Change) { c.State.Data = []byte("{ }") },
 		"no state":    func(c *Change) { c.State = entity.State{} },
 	} {
-		r := make()
+		r := newRow()
 		change(r.Change)
 		b := string(AppendCanonical(nil, &r))
 		if other, dup := seen[b]; dup {
