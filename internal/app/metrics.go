@@ -9,8 +9,8 @@ import (
 
 	"github.com/tallystick/tallystick/internal/core/audit"
 	"github.com/tallystick/tallystick/internal/core/usage"
-	"github.com/tallystick/tallystick/internal/service/limit"
 	"github.com/tallystick/tallystick/internal/service/idempotency"
+	"github.com/tallystick/tallystick/internal/service/limit"
 )
 
 // metrics are the figures of the edge and the gate; the store brings its own.

@@ -21,8 +21,8 @@ import (
 	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/core/tenant"
 	"github.com/tallystick/tallystick/internal/core/usage"
-	"github.com/tallystick/tallystick/internal/service/limit"
 	"github.com/tallystick/tallystick/internal/service/fairness"
+	"github.com/tallystick/tallystick/internal/service/limit"
 	"github.com/tallystick/tallystick/internal/store"
 )
 

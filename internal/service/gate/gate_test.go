@@ -17,9 +17,9 @@ import (
 	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/core/tenant"
 	"github.com/tallystick/tallystick/internal/core/usage"
+	"github.com/tallystick/tallystick/internal/service/fairness"
 	"github.com/tallystick/tallystick/internal/service/gate"
 	"github.com/tallystick/tallystick/internal/service/registry"
-	"github.com/tallystick/tallystick/internal/service/fairness"
 	"github.com/tallystick/tallystick/internal/store"
 	"github.com/tallystick/tallystick/internal/store/naive"
 )

@@ -32,9 +32,6 @@ func (v *Visit) Record(ctx context.Context, events []usage.Event, requestKey str
 			if p := verdicts[i].Problem; p != nil {
 				verdicts[i].Problem = p.Discreet()
 			}
-			if verdicts[i].Status == usage.Conflict {
-				verdicts[i].Seq = 0 // of a row that is not the caller's event
-			}
 		}
 	}
 	if v.gate.observe != nil {
