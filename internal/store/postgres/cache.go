@@ -13,7 +13,7 @@ const maxCells = 50_000
 // cache is what a node remembers of a tenant between its own commits. It holds for one head only: when the head under
 // the lock is another one, another node has written and everything here is forgotten. A number alone does not make a
 // head the same: a database that failed over to a replica without its last commits gives the same numbers to other
-// rows, and the chain tells them apart. The lane's turn guards it.
+// rows, and the tree tells them apart. The lane's turn guards it.
 type cache struct {
 	head   ledger.Head // that the cache is about; zero: about none
 	cells  map[usage.CounterID]*cell
@@ -45,7 +45,7 @@ type span struct {
 }
 
 // isHead reports whether two heads stand for the same rows.
-func isHead(a, b ledger.Head) bool { return a.Seq == b.Seq && a.Chain == b.Chain }
+func isHead(a, b ledger.Head) bool { return a.Seq == b.Seq && a.Tree == b.Tree }
 
 func (b *cache) forget() { *b = cache{} }
 

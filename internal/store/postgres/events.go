@@ -14,14 +14,15 @@ import (
 
 // eventArrays are usage rows as the parameters of an insert. Most rows are plain and need only the first ones.
 type eventArrays struct {
-	key, seq, time, quantity, given, meter, customer, resource, properties array
-	prev                                                                   array
-	adjusted, eventType, clientID, corrects, reason, outcomes              array
-	buf                                                                    []byte
+	key, seq, time, quantity, given, meter, customer, resource, properties, by array
+	prev                                                                       array
+	adjusted, eventType, clientID, corrects, reason, outcomes                  array
+	buf                                                                        []byte
 }
 
 func (a *eventArrays) reset() {
-	for _, x := range [...]*array{&a.key, &a.meter, &a.customer, &a.resource, &a.properties, &a.eventType, &a.clientID, &a.corrects, &a.reason, &a.outcomes} {
+	for _, x := range [...]*array{&a.key, &a.meter, &a.customer, &a.resource, &a.properties, &a.by,
+		&a.eventType, &a.clientID, &a.corrects, &a.reason, &a.outcomes} {
 		x.reset(oidText)
 	}
 	a.seq.reset(oidInt8)
@@ -32,10 +33,11 @@ func (a *eventArrays) reset() {
 	a.adjusted.reset(oidBool)
 }
 
-func (a *eventArrays) add(r *usage.Row, seq uint64) {
+func (a *eventArrays) add(row *ledger.Row) {
+	r := row.Event
 	a.key.length(1 + len(r.Key.Name))
 	a.key.buf = append(append(a.key.buf, byte(r.Key.Space)), r.Key.Name...)
-	a.seq.int8(int64(seq))
+	a.seq.int8(int64(row.Seq))
 	a.time.time(r.Time)
 	a.quantity.amount(r.Quantity)
 	a.given.int2(int16(r.Given))
@@ -43,6 +45,7 @@ func (a *eventArrays) add(r *usage.Row, seq uint64) {
 	a.customer.text(r.Customer)
 	a.resource.optional(r.Resource)
 	a.properties.optional(r.Properties)
+	a.by.optional(row.By)
 }
 
 // addRest writes what only rows that are not plain have. links are the rows before it, in the order of its outcomes.
@@ -76,7 +79,7 @@ func (a *eventArrays) plain(tenantID string, at calendar.Micros) [][]byte {
 // common are the parameters that all rows have.
 func (a *eventArrays) common(tenantID string, at calendar.Micros) [][]byte {
 	return [][]byte{[]byte(tenantID), timeParam(at), a.key.param(), a.seq.param(), a.time.param(), a.quantity.param(), a.given.param(),
-		a.meter.param(), a.customer.param(), a.resource.param(), a.properties.param()}
+		a.meter.param(), a.customer.param(), a.resource.param(), a.properties.param(), a.by.param()}
 }
 
 func (a *eventArrays) full(tenantID string, at calendar.Micros) [][]byte {
@@ -103,6 +106,7 @@ func readEvent(in *reader, meters slugs) (ledger.Row, error) {
 		e.ID = e.Key.Name
 	}
 	e.Properties, e.Corrects, e.Reason = in.text(), in.text(), in.text()
+	out.By = in.text()
 	plain := in.isNull()
 	outcomes := in.next(-1)
 	if in.err != nil {

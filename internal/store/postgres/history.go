@@ -111,10 +111,10 @@ func (h *history) freed() error {
 // next is the memory for the row that the next fact may become.
 func (h *history) next() *usage.Row { return &h.slab[h.kept] }
 
-// keep adds the row that was just judged or replayed.
-func (h *history) keep(r *usage.Row, hash uint64) {
+// keep adds the row that was just judged or replayed, and who brought it.
+func (h *history) keep(r *usage.Row, hash uint64, by string) {
 	i := int32(len(h.rows))
-	h.rows = append(h.rows, ledger.Row{Seq: h.first + uint64(i), At: h.now, Event: r})
+	h.rows = append(h.rows, ledger.Row{Seq: h.first + uint64(i), At: h.now, By: by, Event: r})
 	if other, ok := h.seen[hash]; ok && h.rows[other].Event.Key != r.Key {
 		if h.clashed == nil {
 			h.clashed = map[usage.Key]int32{}
@@ -283,8 +283,11 @@ func (h *history) Slice(id usage.CounterID, below uint64, fn func(*usage.Row, *u
 		return h.fault
 	}
 	each := func(r *ledger.Row) {
+		if r.Kind() != ledger.EventRow {
+			return
+		}
 		e := r.Event
-		if e == nil || r.Seq >= below || e.Customer != id.Customer || e.Month() != id.Month {
+		if r.Seq >= below || e.Customer != id.Customer || e.Month() != id.Month {
 			return
 		}
 		for j := range e.Outcomes {

@@ -41,10 +41,10 @@ func (h *history) foreseeRows(rows []ledger.Row) error {
 	set := h.set
 	var effects []ledger.Effect
 	for i := range rows {
-		if rows[i].Change == nil || rows[i].Change.State.IsZero() {
+		e := rows[i].Entity()
+		if e.IsZero() {
 			continue
 		}
-		e := rows[i].Entity()
 		next, err := set.with(&e)
 		if err != nil {
 			return err
@@ -78,10 +78,10 @@ func (h *history) foresee(after *residentSet, ask func(*wants) error) error {
 // replayed asks for all that usage rows which were decided elsewhere touch.
 func (w *wants) replayed(h *history, rows []ledger.Row) error {
 	for i := range rows {
-		r := rows[i].Event
-		if r == nil {
+		if rows[i].Kind() != ledger.EventRow {
 			continue
 		}
+		r := rows[i].Event
 		if r.IsCorrection() {
 			w.corrections(h, usage.KeyOfID(r.Corrects))
 		}
@@ -103,13 +103,17 @@ func (w *wants) replayed(h *history, rows []ledger.Row) error {
 
 // replay adds a row that was decided elsewhere.
 func (h *history) replay(r *ledger.Row) error {
-	if r.Change != nil {
+	switch r.Kind() {
+	case ledger.ChangeRow:
 		return h.change(r.Change)
+	case ledger.EntryRow:
+		return h.entry(r)
+	case ledger.EventRow:
 	}
 	h.touched = h.touched[:0]
 	if err := usage.Apply(h, r.Event, h.first+uint64(len(h.rows))); err != nil {
 		return err
 	}
-	h.keep(r.Event, hashKey(r.Event.Key))
+	h.keep(r.Event, hashKey(r.Event.Key), r.By)
 	return nil
 }

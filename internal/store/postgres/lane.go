@@ -70,6 +70,7 @@ type lane struct {
 
 // work is one call of Record.
 type work struct {
+	by       string // who brings the events
 	events   []usage.Event
 	bytes    int // of memory, roughly
 	facts    []fact

@@ -18,7 +18,7 @@ func prepared(t *testing.T, s *Store, events ...usage.Event) *work {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newWork(events, set)
+	return newWork(&store.Batch{Tenant: "acme", Events: events}, set)
 }
 
 // Given facts whose keys were searched before the lock, when the same facts are committed meanwhile by this node or by

@@ -56,26 +56,39 @@ func (v *view) Rows(after uint64, hint store.RowHint, fn func(*ledger.Row) bool)
 	return last, true, nil
 }
 
-// page reads the rows above after and up to to. Changes alone are few and far between, so that a page of them reaches
-// further; it returns how far.
+// page reads the rows above after and up to to. Where events are not wanted the others are few and far between, so that
+// a page of them reaches further; it returns how far.
 func (v *view) page(after, to uint64, hint store.RowHint) (rows []ledger.Row, reached uint64, err error) {
-	if hint.Events || !hint.Changes {
+	if hint.Events || !hint.Entries && !hint.Changes {
 		err = v.between(after, to, hint, func(r *ledger.Row) { rows = append(rows, *r) })
-		slices.SortFunc(rows, func(a, b ledger.Row) int { return cmp.Compare(a.Seq, b.Seq) })
-		return rows, to, err
+		return inOrder(rows), to, err
 	}
-	err = v.ask(changesAfter, func(in *reader) error {
-		r, err := readChange(in)
-		rows = append(rows, r)
-		return err
-	}, int8Param(int64(after)), int8Param(pageRows))
-	if len(rows) < pageRows {
-		return rows, v.base, err
+	reached = v.base
+	for _, table := range [...]struct {
+		wanted bool
+		after  *statement
+		read   func(*reader) (ledger.Row, error)
+	}{{hint.Entries, entriesAfter, readEntry}, {hint.Changes, changesAfter, readChange}} {
+		if !table.wanted {
+			continue
+		}
+		n, last := 0, uint64(0)
+		err = v.ask(table.after, eachRow(table.read, func(r *ledger.Row) {
+			rows = append(rows, *r)
+			n, last = n+1, r.Seq
+		}), int8Param(int64(after)), int8Param(pageRows))
+		if err != nil {
+			return nil, after, err
+		}
+		if n == pageRows {
+			reached = min(reached, last)
+		}
 	}
-	return rows, rows[len(rows)-1].Seq, err
+	rows = slices.DeleteFunc(inOrder(rows), func(r ledger.Row) bool { return r.Seq > reached })
+	return rows, reached, nil
 }
 
-// between reads the rows above after and up to to that the hint names, first events, then changes.
+// between reads the rows above after and up to to that the hint names, table by table. All are in the tables.
 func (v *view) between(after, to uint64, hint store.RowHint, fn func(*ledger.Row)) error {
 	from, until := int8Param(int64(after)), int8Param(int64(to))
 	if hint.Events {
@@ -89,27 +102,35 @@ func (v *view) between(after, to uint64, hint store.RowHint, fn func(*ledger.Row
 			return err
 		}
 	}
+	if hint.Entries {
+		if err := v.ask(entriesBetween, eachRow(readEntry, fn), from, until); err != nil {
+			return err
+		}
+	}
 	if !hint.Changes {
 		return nil
 	}
-	err := v.ask(changesBetween, func(in *reader) error {
-		r, err := readChange(in)
+	return v.ask(changesBetween, eachRow(readChange, fn), from, until)
+}
+
+// eachRow calls fn for every row that read makes of a result.
+func eachRow(read func(*reader) (ledger.Row, error), fn func(*ledger.Row)) func(*reader) error {
+	return func(in *reader) error {
+		r, err := read(in)
 		if err == nil {
 			fn(&r)
 		}
 		return err
-	}, from, until)
-	if v.tx != nil {
-		for i := range v.tx.rows {
-			if r := &v.tx.rows[i]; r.Seq > after && r.Seq <= to {
-				fn(r)
-			}
-		}
 	}
-	return err
 }
 
-func (v *view) Remains(first uint64, fn func(*ledger.Section) error) error {
+func inOrder(rows []ledger.Row) []ledger.Row {
+	slices.SortFunc(rows, func(a, b ledger.Row) int { return cmp.Compare(a.Seq, b.Seq) })
+	return rows
+}
+
+// PrunedSections implements store.View.
+func (v *view) PrunedSections(first uint64, fn func(*ledger.Section) error) error {
 	if err := v.sectionsInTables(first, fn); err != nil {
 		return err
 	}
@@ -125,7 +146,7 @@ func (v *view) sectionsInTables(first uint64, fn func(*ledger.Section) error) er
 	}
 	read := func(into *[]place) func(*reader) error {
 		return func(in *reader) error {
-			*into = append(*into, place{uint64(in.int8()), int(in.int4()), in.time(), in.bytes()})
+			*into = append(*into, place{uint64(in.int8()), int(in.int4()), in.time()})
 			return nil
 		}
 	}
@@ -159,7 +180,6 @@ type place struct {
 	first uint64
 	rows  int
 	at    calendar.Micros
-	chain []byte // after it
 }
 
 // missing is the error of a row that must be there.
@@ -176,12 +196,12 @@ func (v *view) someSections(places []place, fn func(*ledger.Section) error) (int
 	}
 	rows := make([]ledger.Row, 0, count)
 	after := places[0].first - 1
-	all := store.RowHint{Events: true, Changes: true}
+	all := store.RowHint{Events: true, Entries: true, Changes: true}
 	err := v.between(after, after+uint64(count), all, func(r *ledger.Row) { rows = append(rows, *r) })
 	if err != nil {
 		return 0, err
 	}
-	slices.SortFunc(rows, func(a, b ledger.Row) int { return cmp.Compare(a.Seq, b.Seq) })
+	rows = inOrder(rows)
 	for _, p := range places[:n] {
 		s, err := v.section(p, &rows)
 		if err == nil {

@@ -4,36 +4,31 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/ledger"
+	"github.com/tallystick/tallystick/internal/core/tree"
 	"github.com/tallystick/tallystick/internal/store"
 )
 
 // pruneRows is how many numbers one transaction of pruning covers, unless Options.PruneRows says so: some thousand
-// short row locks, which nobody else wants.
-const pruneRows = 5000
+// short row locks, which nobody else wants. It covers whole tiles, at least one.
+const pruneRows = 5120
 
 // The last rows leave first, so that the last row of a month tells whether any have left. A condition on the partial
 // index keeps the planner to it.
 var (
-	pruneEvents = &statement{name: "prune_events", choosy: true, sql: `WITH gone AS (DELETE FROM usage_events
-			WHERE tenant_id = $1 AND seq > $2 AND seq <= $3 AND seq > 0 AND time >= $4 AND time < $5
-				AND NOT adjusted RETURNING 1)
-		SELECT count(*) FROM gone`}
+	pruneEvents = &statement{name: "prune_events", choosy: true, sql: `DELETE FROM usage_events
+		WHERE tenant_id = $1 AND seq > $2 AND seq <= $3 AND seq > 0 AND time >= $4 AND time < $5
+			AND NOT adjusted RETURNING ` + eventColumns}
 	lastToPrune = &statement{name: "last_to_prune", choosy: true, sql: `SELECT seq FROM usage_events
 		WHERE tenant_id = $1 AND seq >= $2 AND seq <= $3 AND seq > 0 AND time >= $4 AND time < $5
 			AND NOT adjusted ORDER BY seq DESC LIMIT 1`}
 	eventIsThere = &statement{name: "event_is_there", choosy: true, sql: `SELECT seq FROM usage_events
 		WHERE tenant_id = $1 AND seq = $2 AND seq > 0`}
+	keepLeaves = &statement{name: "keep_leaves", sql: `INSERT INTO leaves (tenant_id, seq, hash)
+		SELECT h.tenant_id, unnest($2::bigint[]), unnest($3::bytea[]) FROM heads h WHERE h.tenant_id = $1`}
+	dropLeaves = &statement{name: "drop_leaves", sql: `DELETE FROM leaves
+		WHERE tenant_id = $1 AND seq > $2 AND seq <= $3`}
 )
-
-// pruneJob is an archived month of a tenant whose rows may leave, between the first and the last.
-type pruneJob struct {
-	tenantID    string
-	month       calendar.Month
-	first, last uint64
-	rows        uint64 // of the month
-}
 
 // Prune implements store.Store. It needs no lock on the head: since the floor was moved past a month, which was
 // committed under that lock, no node adds a row to it, and the rows that leave are held by nothing else.
@@ -43,7 +38,7 @@ func (s *Store) Prune(ctx context.Context, report func(done, total uint64)) (pru
 	err = store.EachTenant(ctx, s, func(t *store.Listed) error {
 		return s.View(ctx, t.ID, func(v store.View) error {
 			for _, a := range v.Horizon().Archives {
-				jobs = append(jobs, pruneJob{t.ID, a.Month, a.First, a.Last, a.Rows})
+				jobs = append(jobs, pruneJob{s: s, tenantID: t.ID, set: v.(*view).set, size: v.Head().Seq, archive: a})
 				total += a.Rows
 			}
 			return nil
@@ -52,41 +47,39 @@ func (s *Store) Prune(ctx context.Context, report func(done, total uint64)) (pru
 	if err != nil {
 		return 0, err
 	}
-	for _, j := range jobs {
-		n, err := s.pruneMonth(ctx, &j)
+	for i := range jobs {
+		j := &jobs[i]
+		n, err := j.run(ctx)
 		pruned += n
 		if err != nil {
-			return pruned, fmt.Errorf("prune %s of tenant %s: %w", j.month, j.tenantID, err)
+			return pruned, fmt.Errorf("prune %s of tenant %s: %w", j.archive.Month, j.tenantID, err)
 		}
-		if done += j.rows; report != nil {
+		if done += j.archive.Rows; report != nil {
 			report(done, total)
 		}
 	}
 	return pruned, nil
 }
 
-func (s *Store) pruneMonth(ctx context.Context, j *pruneJob) (pruned uint64, err error) {
-	id, from, to := []byte(j.tenantID), timeParam(j.month.Start()), timeParam(j.month.End())
-	for upTo := j.last; upTo > 0; {
+// pruneJob is an archived month of a tenant whose rows leave.
+type pruneJob struct {
+	s        *Store
+	tenantID string
+	set      *residentSet
+	size     uint64 // of the tree; whatever is added meanwhile stays
+	archive  ledger.Archive
+}
+
+func (j *pruneJob) run(ctx context.Context) (pruned uint64, err error) {
+	for upTo := j.archive.Last; upTo > 0; {
 		if err := ctx.Err(); err != nil {
 			return pruned, err
 		}
 		var n, below uint64
-		err := s.again(ctx, func() error {
-			n, below = 0, 0
-			return s.pruning(ctx, j.tenantID, func(c *session) error {
-				var last uint64
-				found := func(in *reader) error { last = uint64(in.int8()); return nil }
-				err := c.ask(ctx, lastToPrune, found, id, int8Param(int64(j.first)), int8Param(int64(upTo)), from, to)
-				if err != nil || last == 0 {
-					return err
-				}
-				below = j.first - 1
-				if last > s.options.PruneRows {
-					below = max(below, last-s.options.PruneRows)
-				}
-				return c.ask(ctx, pruneEvents, func(in *reader) error { n = uint64(in.int8()); return nil },
-					id, int8Param(int64(below)), int8Param(int64(last)), from, to)
+		err := j.s.again(ctx, func() error {
+			return j.s.pruning(ctx, j.tenantID, func(c *session) (err error) {
+				n, below, err = j.pruneTiles(ctx, c, upTo)
+				return err
 			})
 		})
 		if err != nil {
@@ -95,6 +88,74 @@ func (s *Store) pruneMonth(ctx context.Context, j *pruneJob) (pruned uint64, err
 		pruned, upTo = pruned+n, below
 	}
 	return pruned, nil
+}
+
+// pruneTiles takes the month's last rows that are not above upTo away, of whole tiles, and keeps what the tree needs of
+// them, which the same commit makes durable. It returns how many left and the row that the next ones are not above.
+func (j *pruneJob) pruneTiles(ctx context.Context, c *session, upTo uint64) (n, below uint64, err error) {
+	id, a := []byte(j.tenantID), &j.archive
+	from, to := timeParam(a.Month.Start()), timeParam(a.Month.End())
+	var last uint64
+	found := func(in *reader) error { last = uint64(in.int8()); return nil }
+	err = c.ask(ctx, lastToPrune, found, id, int8Param(int64(a.First)), int8Param(int64(upTo)), from, to)
+	if err != nil || last == 0 {
+		return 0, 0, err
+	}
+	tiles := max(1, j.s.options.PruneRows/tree.TileRows)
+	if end := (last-1)/tree.TileRows + 1; end > tiles {
+		below = (end - tiles) * tree.TileRows
+	}
+	var hasher ledger.Hasher
+	leaving := map[uint64]tree.Hash{}
+	err = c.ask(ctx, pruneEvents, func(in *reader) error {
+		r, err := readEvent(in, j.set)
+		if err == nil {
+			leaving[r.Seq] = hasher.Leaf(j.set.TreeKeys, &r)
+		}
+		return err
+	}, id, int8Param(int64(max(below, a.First-1))), int8Param(int64(last)), from, to)
+	if err == nil && len(leaving) > 0 {
+		err = j.keep(ctx, c, below, last, leaving)
+	}
+	return uint64(len(leaving)), below, err
+}
+
+// keep keeps the leaves of rows that leave the tiles of rows above after, as far as the tree needs them.
+func (j *pruneJob) keep(ctx context.Context, c *session, after, last uint64, leaving map[uint64]tree.Hash) error {
+	id := []byte(j.tenantID)
+	kept, some := map[uint64]bool{}, map[uint64]bool{} // rows that left before, and their tiles
+	end := (last-1)/tree.TileRows + 1
+	err := c.ask(ctx, leavesBetween, func(in *reader) error {
+		seq := uint64(in.int8())
+		kept[seq], some[(seq-1)/tree.TileRows] = true, true
+		return in.err
+	}, id, int8Param(int64(after)), int8Param(int64(end*tree.TileRows)))
+	if err != nil {
+		return err
+	}
+	stays := func(seq uint64) bool {
+		_, leaves := leaving[seq]
+		return !leaves && !kept[seq]
+	}
+	r := c.roundTrip(ctx)
+	var seqs, hashes array
+	seqs.reset(oidInt8)
+	hashes.reset(oidBytea)
+	for index := after / tree.TileRows; index < end; index++ {
+		needed := tree.KeptLeaves(index, j.size, stays)
+		if needed == nil && some[index] { // all of it has left
+			first, last := tree.Tile{Level: 1, Index: index}.Rows()
+			r.send(dropLeaves, nil, id, int8Param(int64(first-1)), int8Param(int64(last)))
+		}
+		for _, seq := range needed {
+			if h, leaves := leaving[seq]; leaves {
+				seqs.int8(int64(seq))
+				hashes.bytes(h[:])
+			}
+		}
+	}
+	r.send(keepLeaves, nil, id, seqs.param(), hashes.param())
+	return r.do()
 }
 
 // pruning runs fn in a transaction of the one role that may take usage rows away, and of one tenant, and commits it.
@@ -126,7 +187,7 @@ func (v *view) hasLeft(seq uint64) (bool, error) {
 
 // Sections implements store.View.
 func (v *view) Sections(first uint64, fn func(*ledger.Section) error) error {
-	return v.Remains(first, func(s *ledger.Section) error {
+	return v.PrunedSections(first, func(s *ledger.Section) error {
 		if s.Gone == 0 {
 			return fn(s)
 		}
@@ -150,7 +211,6 @@ func (v *view) section(p place, rows *[]ledger.Row) (*ledger.Section, error) {
 	if s.Gone == 0 {
 		return s, nil
 	}
-	copy(s.Chain[:], p.chain)
 	for i, seq := 0, p.first; seq < p.first+uint64(p.rows); seq++ {
 		if i < n && s.Rows[i].Seq == seq {
 			i++

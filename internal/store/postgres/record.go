@@ -18,20 +18,19 @@ func (s *Store) Record(ctx context.Context, b store.Batch) ([]usage.Verdict, err
 	if err := s.open(ctx); err != nil {
 		return nil, err
 	}
+	if err := b.Check(); err != nil {
+		return nil, err
+	}
 	set, err := s.someSet(ctx, b.Tenant)
 	if err != nil {
 		return nil, err
-	}
-	if len(b.Events) > store.MaxBatch {
-		return nil, problem.New(problem.TooLarge, "at most %d events in a batch, this has %d",
-			store.MaxBatch, len(b.Events))
 	}
 	l, err := s.enter(b.Tenant)
 	if err != nil {
 		return nil, err
 	}
 	defer l.leave()
-	w := newWork(b.Events, set)
+	w := newWork(&b, set)
 	if err := l.put(w); err != nil {
 		return nil, err
 	}
@@ -49,8 +48,9 @@ func (s *Store) Record(ctx context.Context, b store.Batch) ([]usage.Verdict, err
 	return w.verdicts, nil
 }
 
-func newWork(events []usage.Event, set *residentSet) *work {
-	w := &work{events: events, bytes: weigh(events), verdicts: make([]usage.Verdict, len(events)),
+func newWork(b *store.Batch, set *residentSet) *work {
+	events := b.Events
+	w := &work{by: b.By, events: events, bytes: weigh(events), verdicts: make([]usage.Verdict, len(events)),
 		facts: make([]fact, len(events)), done: make(chan struct{})}
 	w.prepare(set)
 	return w
@@ -297,7 +297,7 @@ func (w *work) judge(past *history, out *transfer) {
 		row := past.next()
 		v := usage.Judge(past, &f.Fact, past.first+uint64(len(past.rows)), past.now, row)
 		if v.Status == usage.Accepted || v.Status == usage.Adjusted || v.Status == usage.Overage {
-			past.keep(row, f.hash)
+			past.keep(row, f.hash, w.by)
 			if past.set.Thresholds > 0 {
 				alerts += past.alert(row, quota.MaxAlerts-alerts)
 			}

@@ -17,8 +17,9 @@ const (
 // The tables, and those whose rows the serving role can neither change nor take away.
 var (
 	tables = []string{"entities", "entity_terms", "critical_kinds", "used_meters", "heads", "sections", "usage_events",
-		"changes", "counters", "members", "tallies"}
-	appendOnly = []string{"sections", "usage_events", "changes", "entity_terms", "critical_kinds", "used_meters"}
+		"entries", "changes", "tiles", "leaves", "counters", "members", "tallies"}
+	appendOnly = []string{"sections", "usage_events", "entries", "changes", "tiles", "leaves", "entity_terms",
+		"critical_kinds", "used_meters"}
 	// Of these it may take rows away: of entities, those that expire.
 	deletable = []string{"entities", "entity_terms"}
 )
@@ -42,13 +43,13 @@ var (
 )
 
 // The head.
-const headColumns = "seq, chain, clock, resident_version, clock_timestamp()"
+const headColumns = "seq, tree, clock, resident_version, clock_timestamp()"
 
 var (
 	lockHead = &statement{name: "lock_head", sql: "SELECT " + headColumns + " FROM heads WHERE tenant_id = $1 FOR UPDATE"}
 	readHead = &statement{name: "read_head", sql: "SELECT " + headColumns + " FROM heads WHERE tenant_id = $1"}
 	// A tenant's first update makes the head it then locks; two at once wait for one another here.
-	makeHead = &statement{name: "make_head", sql: `INSERT INTO heads (tenant_id, seq, chain, clock, resident_version)
+	makeHead = &statement{name: "make_head", sql: `INSERT INTO heads (tenant_id, seq, tree, clock, resident_version)
 		VALUES ($1, 0, $2, $3, 0) ON CONFLICT (tenant_id) DO NOTHING`}
 )
 
@@ -56,20 +57,20 @@ var (
 var (
 	// A section and the head after it, in one statement.
 	addSection = &statement{name: "add_section", sql: `WITH section AS (INSERT INTO sections
-				(tenant_id, first_seq, row_count, at, chain, token)
-			VALUES ($1, $2, $3, $4, $5, $6))
-		UPDATE heads SET seq = $7, chain = $5, clock = $4, resident_version = $8 WHERE tenant_id = $1`}
+				(tenant_id, first_seq, row_count, at, token)
+			VALUES ($1, $2, $3, $4, $5))
+		UPDATE heads SET seq = $7, tree = $6, clock = $4, resident_version = $8 WHERE tenant_id = $1`}
 	sectionToken = &statement{name: "section_token", sql: `SELECT token FROM sections
 		WHERE tenant_id = $1 AND first_seq = $2`}
-	sectionOf = &statement{name: "section_of", sql: `SELECT first_seq, row_count, at, chain FROM sections
+	sectionOf = &statement{name: "section_of", sql: `SELECT first_seq, row_count, at FROM sections
 		WHERE tenant_id = $1 AND first_seq <= $2 ORDER BY first_seq DESC LIMIT 1`}
-	sectionsFrom = &statement{name: "sections_from", sql: `SELECT first_seq, row_count, at, chain FROM sections
+	sectionsFrom = &statement{name: "sections_from", sql: `SELECT first_seq, row_count, at FROM sections
 		WHERE tenant_id = $1 AND first_seq >= $2 ORDER BY first_seq LIMIT $3`}
 )
 
 // Usage events.
 const eventColumns = `key, seq, at, time, quantity, given, meter, customer, event_type, resource, client_id, properties,
-	corrects, reason, outcomes`
+	corrects, reason, by, outcomes`
 
 // eventBefore is the row that the counter of meter $3 folded before.
 const eventBefore = `coalesce(prev,
@@ -84,18 +85,19 @@ var (
 	// in the select list and not in FROM: they are then read in step, without being stored first, which is felt by a
 	// commit of one event.
 	addPlainEvents = &statement{name: "add_plain_events", sql: `INSERT INTO usage_events
-			(tenant_id, at, adjusted, key, seq, time, quantity, given, meter, customer, resource, properties, prev)
+			(tenant_id, at, adjusted, key, seq, time, quantity, given, meter, customer, resource, properties, by,
+				prev)
 		SELECT h.tenant_id, $2, false, unnest($3::text[]), unnest($4::bigint[]), unnest($5::timestamptz[]),
 			unnest($6::numeric[]), unnest($7::smallint[]), unnest($8::text[]), unnest($9::text[]),
-			unnest($10::text[]), unnest($11::text[]), unnest($12::bigint[])
+			unnest($10::text[]), unnest($11::text[]), unnest($12::text[]), unnest($13::bigint[])
 		FROM heads h WHERE h.tenant_id = $1`}
 	addEvents = &statement{name: "add_events", sql: `INSERT INTO usage_events
-			(tenant_id, at, key, seq, time, quantity, given, meter, customer, resource, properties,
+			(tenant_id, at, key, seq, time, quantity, given, meter, customer, resource, properties, by,
 			adjusted, event_type, client_id, corrects, reason, outcomes)
 		SELECT h.tenant_id, $2, unnest($3::text[]), unnest($4::bigint[]), unnest($5::timestamptz[]),
 			unnest($6::numeric[]), unnest($7::smallint[]), unnest($8::text[]), unnest($9::text[]),
-			unnest($10::text[]), unnest($11::text[]), unnest($12::boolean[]), unnest($13::text[]),
-			unnest($14::text[]), unnest($15::text[]), unnest($16::text[]), unnest($17::text[])
+			unnest($10::text[]), unnest($11::text[]), unnest($12::text[]), unnest($13::boolean[]),
+			unnest($14::text[]), unnest($15::text[]), unnest($16::text[]), unnest($17::text[]), unnest($18::text[])
 		FROM heads h WHERE h.tenant_id = $1`}
 	// The lateral subqueries with their limits and offsets keep the planner to one descent of an index for each key,
 	// whatever it believes of the number of keys.

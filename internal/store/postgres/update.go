@@ -9,6 +9,7 @@ import (
 	"github.com/tallystick/tallystick/internal/core/entity"
 	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/tenant"
+	"github.com/tallystick/tallystick/internal/core/tree"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/store"
 )
@@ -185,7 +186,7 @@ func (s *Store) tryWriting(ctx context.Context, l *lane, fn writeFunc) error {
 			return err
 		}
 		r := c.roundTrip(ctx)
-		r.send(makeHead, nil, id, h.Chain[:], timeParam(calendar.MinMicros))
+		r.send(makeHead, nil, id, tree.AppendBinary(nil, h.Tree), timeParam(calendar.MinMicros))
 		r.send(lockHead, s.headFrom(&h), id)
 		if err := r.do(); err != nil {
 			return err

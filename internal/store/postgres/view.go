@@ -76,16 +76,17 @@ func (v *view) MeterUsed(number uint32) (bool, error) { return v.set.used[number
 func (v *view) Event(k usage.Key) (ledger.Row, []ledger.Row, error) {
 	var row ledger.Row
 	var by []ledger.Row
+	found := false
 	missing := problem.New(problem.NotFound, "no event %q", k.ID())
 	if !clean(k.Name) {
 		return row, nil, missing
 	}
 	key := textsParam([]string{string(rune(k.Space)) + k.Name})
-	err := v.ask(eventsByKey, v.each(func(r *ledger.Row) { row = *r }), key)
+	err := v.ask(eventsByKey, v.each(func(r *ledger.Row) { row, found = *r, true }), key)
 	if err != nil {
 		return row, nil, err
 	}
-	if row.Event == nil {
+	if !found {
 		return row, nil, missing
 	}
 	err = v.ask(corrections, v.each(func(r *ledger.Row) { by = append(by, *r) }), textsParam([]string{k.ID()}))
@@ -94,13 +95,7 @@ func (v *view) Event(k usage.Key) (ledger.Row, []ledger.Row, error) {
 
 // each reads events.
 func (v *view) each(fn func(*ledger.Row)) func(*reader) error {
-	return func(in *reader) error {
-		r, err := readEvent(in, v.set)
-		if err == nil {
-			fn(&r)
-		}
-		return err
-	}
+	return eachRow(func(in *reader) (ledger.Row, error) { return readEvent(in, v.set) }, fn)
 }
 
 func (v *view) Counter(id usage.CounterID) (usage.Counter, error) {

@@ -11,16 +11,19 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/tallystick/tallystick/internal/core/account"
+	"github.com/tallystick/tallystick/internal/core/amount"
 	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/meter"
 	"github.com/tallystick/tallystick/internal/core/request"
+	"github.com/tallystick/tallystick/internal/core/tree"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/pgtest"
 	"github.com/tallystick/tallystick/internal/store"
 	"github.com/tallystick/tallystick/internal/store/storetest"
 )
 
-// twoTenants fills a database with two tenants that have rows in every table.
+// twoTenants fills a database with two tenants that have rows in every table: two usage rows each.
 func twoTenants(t *testing.T) (url string) {
 	t.Helper()
 	url = migrated(t)
@@ -48,8 +51,33 @@ func twoTenants(t *testing.T) (url string) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		importEntries(t, s, id, tree.TileRows)
+		if err := pgtest.Exec(url, "INSERT INTO tallystick.leaves SELECT 1, '"+id+"', hash FROM tallystick.tiles LIMIT 1"); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return url
+}
+
+// importEntries adds a section of n entries to a tenant's ledger.
+func importEntries(t *testing.T, s *Store, id string, n int) {
+	t.Helper()
+	var section ledger.Section
+	err := s.View(context.Background(), id, func(v store.View) error {
+		section.First, section.At = v.Head().Seq+1, v.Now()
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range n {
+		e := account.Entry{ID: fmt.Sprint("e", i), Account: "a", Type: account.Credit, Amount: amount.FromInt(1), Time: section.At}
+		section.Rows = append(section.Rows, ledger.Row{Seq: section.First + uint64(i), At: section.At, By: "bank",
+			Entry: &account.Row{Entry: e, Version: uint64(i) + 1, Balance: amount.FromInt(int64(i) + 1)}})
+	}
+	if err := s.Import(context.Background(), id, section); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // as connects and becomes a role for good, with or without a tenant.
@@ -101,7 +129,7 @@ func TestWithoutATenantNothingIsSeen(t *testing.T) {
 		}
 	}
 	denied(t, conn, "INSERT INTO used_meters (tenant_id, number) VALUES ('one', 9)")
-	denied(t, conn, "INSERT INTO heads VALUES ('three', 0, repeat('x', 32)::bytea, now(), 0)")
+	denied(t, conn, "INSERT INTO heads VALUES ('three', 0, '\\x00'::bytea, now(), 0)")
 }
 
 // Given two tenants, when the serving role names one of them, then it reaches no row of the other.
@@ -153,7 +181,8 @@ func TestTheDirectoryReadsTenantsOnly(t *testing.T) {
 	}
 }
 
-// Given two tenants, when the pruning role deletes, then only usage rows of the tenant it named go.
+// Given two tenants, when the pruning role deletes, then only usage rows and leaves of the tenant it named go, and it
+// adds nothing but leaves of that tenant. The serving role adds none.
 func TestPruningKeepsToItsTenant(t *testing.T) {
 	t.Parallel()
 	url := twoTenants(t)
@@ -162,8 +191,23 @@ func TestPruningKeepsToItsTenant(t *testing.T) {
 	if err != nil || tag.RowsAffected() != 2 {
 		t.Errorf("prune: %v, %v", tag, err)
 	}
+	add := "INSERT INTO leaves (tenant_id, seq, hash) VALUES ('%s', 2, repeat('x', 32)::bytea)"
+	if _, err := conn.Exec(context.Background(), fmt.Sprintf(add, "one")); err != nil {
+		t.Errorf("keep a leaf: %v", err)
+	}
+	denied(t, conn, fmt.Sprintf(add, "two"))
+	denied(t, as(t, url, roleServe, "one"), fmt.Sprintf(add, "one"))
+	if tag, err := conn.Exec(context.Background(), "DELETE FROM leaves"); err != nil || tag.RowsAffected() != 2 {
+		t.Errorf("drop leaves: %v, %v", tag, err)
+	}
+	if n := count(t, conn, "SELECT count(*) FROM heads"); n != 1 {
+		t.Errorf("%d heads are seen, want that of the tenant", n)
+	}
 	for _, name := range tables {
-		if name != "usage_events" {
+		if name != "leaves" {
+			denied(t, conn, fmt.Sprintf("INSERT INTO %s SELECT (null::%s).*", name, name))
+		}
+		if name != "usage_events" && name != "leaves" {
 			denied(t, conn, "DELETE FROM "+name)
 		}
 		denied(t, conn, "UPDATE "+name+" SET tenant_id = tenant_id")

@@ -16,6 +16,7 @@ import (
 // The types of array elements, by PostgreSQL's numbers.
 const (
 	oidBool        = 16
+	oidBytea       = 17
 	oidInt8        = 20
 	oidInt2        = 21
 	oidInt4        = 23

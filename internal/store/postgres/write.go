@@ -13,6 +13,7 @@ import (
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/problem"
+	"github.com/tallystick/tallystick/internal/core/tree"
 )
 
 // addition is all that one transaction adds to one tenant's ledger.
@@ -44,7 +45,9 @@ func (h *history) addition(head *head) *addition {
 type writer struct {
 	hasher        ledger.Hasher
 	plain, full   eventArrays
+	entries       entryArrays
 	changes       changeArrays
+	tiles         []tree.Tile
 	newCounters   counterArrays
 	plainCounters counterArrays
 	counters      counterArrays
@@ -126,7 +129,8 @@ func (f *transfer) commit(a *addition) (ledger.Head, uint64, error) {
 	f.send(a.tenantID, a.rows, a.links, a.at)
 	r := f.r
 	head := ledger.Head{Seq: a.base.Seq + uint64(len(a.rows)), Clock: a.at}
-	head.Chain = f.w.hasher.Next(a.base.Chain, a.rows)
+	// The server works on the rows meanwhile. The first rows of a ledger bring the keys of its tree.
+	head.Tree, f.w.tiles = f.w.hasher.Grow(a.base.Tree, a.set.TreeKeys, a.rows, f.w.tiles[:0])
 	version := a.set.version
 	if a.moved {
 		version = newVersion(head.Seq)
@@ -134,8 +138,9 @@ func (f *transfer) commit(a *addition) (ledger.Head, uint64, error) {
 	var token [16]byte
 	rand.Read(token[:]) // never fails
 	f.w.sendRest(r, a)
-	r.send(addSection, nil, id, first, int4Param(int32(len(a.rows))), timeParam(a.at), head.Chain[:], token[:],
-		int8Param(int64(head.Seq)), int8Param(int64(version)))
+	sendTiles(r, a.tenantID, f.w.tiles)
+	r.send(addSection, nil, id, first, int4Param(int32(len(a.rows))), timeParam(a.at), token[:],
+		tree.AppendBinary(nil, head.Tree), int8Param(int64(head.Seq)), int8Param(int64(version)))
 	if f.timed {
 		r.then(func() { written = time.Now() })
 	}
@@ -200,14 +205,14 @@ func (w *writer) sendEvents(r *roundTrip, tenantID string, rows []ledger.Row, li
 	w.full.reset()
 	for i := range rows {
 		row := &rows[i]
-		if row.Event == nil {
+		if row.Kind() != ledger.EventRow {
 			continue
 		}
 		if isPlain(row.Event) {
-			w.plain.add(row.Event, row.Seq)
+			w.plain.add(row)
 			w.plain.prev.link(links[0])
 		} else {
-			w.full.add(row.Event, row.Seq)
+			w.full.add(row)
 			w.full.addRest(row.Event, links)
 		}
 		links = links[len(row.Event.Outcomes):]
@@ -220,13 +225,21 @@ func (w *writer) sendEvents(r *roundTrip, tenantID string, rows []ledger.Row, li
 	}
 }
 
-// sendRest adds the changes, and what all rows leave behind.
+// sendRest adds the other rows, and what all rows leave behind.
 func (w *writer) sendRest(r *roundTrip, a *addition) {
+	w.entries.reset()
 	w.changes.reset()
 	for i := range a.rows {
-		if a.rows[i].Change != nil {
-			w.changes.add(&a.rows[i])
+		switch row := &a.rows[i]; row.Kind() {
+		case ledger.EventRow:
+		case ledger.EntryRow:
+			w.entries.add(row)
+		case ledger.ChangeRow:
+			w.changes.add(row)
 		}
+	}
+	if w.entries.seq.n > 0 {
+		r.send(addEntries, nil, w.entries.params(a.tenantID, a.at)...)
 	}
 	if w.changes.seq.n > 0 {
 		r.send(addChanges, nil, w.changes.params(a.tenantID, a.at)...)
@@ -299,13 +312,16 @@ func (s *Store) headFrom(h *head) func(*reader) error {
 	return func(in *reader) error {
 		h.exists = true
 		h.Seq = uint64(in.int8())
-		chain := in.next(len(h.Chain))
+		encoded := in.next(-1)
 		h.Clock, h.version = in.time(), uint64(in.int8())
 		h.now = max(h.Clock, s.now(in.time()))
 		if in.err != nil {
 			return fmt.Errorf("read the head: %w", in.err)
 		}
-		copy(h.Chain[:], chain)
+		var err error
+		if h.Tree, err = readTree(encoded, h.Seq); err != nil {
+			return fmt.Errorf("read the head: %w: %w", err, errDefect)
+		}
 		if h.Seq >= grownAt && !s.grown.Load() {
 			s.grown.Store(true)
 		}

@@ -7,7 +7,7 @@ import (
 )
 
 // everything is the hint of a scan that wants all rows.
-var everything = store.RowHint{Changes: true, Events: true}
+var everything = store.RowHint{Changes: true, Entries: true, Events: true}
 
 // readRows copies the rows above a number, going on wherever the store chose to pause.
 func readRows(t TB, v store.View, after uint64, hint store.RowHint) []ledger.Row {

@@ -34,31 +34,32 @@ $$;
 -- Where each tenant's ledger stands. Every commit locks its tenant's row here first.
 -- resident_version names the resident entities, the used meters and the critical kinds that the head's row leaves
 -- behind: a node that remembers another version reads them again.
+-- tree is the Merkle tree over all rows: its size as a varint, then its peaks, 32 bytes each, the largest subtree first.
 -- This table and the next check the tenant alone, no other values: the server prepares each check anew for every
 -- statement, which a commit of one event would feel.
 CREATE TABLE heads (
     tenant_id        text COLLATE "C" NOT NULL PRIMARY KEY CHECK (tenant_id <> ''),
     seq              bigint NOT NULL,
-    chain            bytea NOT NULL,
+    tree             bytea NOT NULL,
     clock            timestamptz NOT NULL,
     resident_version bigint NOT NULL
 ) WITH (fillfactor = 10);
 
--- One row for each commit: which rows it added, when, and the chain over them. The token is the commit's own random
--- number: a node that lost its connection during the commit finds out by it whether the commit happened.
+-- One row for each commit: which rows it added, and when. The token is the commit's own random number: a node that lost
+-- its connection during the commit finds out by it whether the commit happened.
 CREATE TABLE sections (
     tenant_id text COLLATE "C" NOT NULL CHECK (tenant_id <> ''),
     first_seq bigint NOT NULL,
     row_count integer NOT NULL,
     at        timestamptz NOT NULL,
-    chain     bytea NOT NULL,
     token     bytea NOT NULL,
     PRIMARY KEY (tenant_id, first_seq)
 );
 
 -- The usage events, corrections among them. The key is the name space (c: the client's id, d: derived) and the name.
 -- meter is empty for an event that a type fed to several meters. outcomes is null for the plain row: one meter, on
--- time, value = quantity; else it is a JSON array with an object for each meter. properties is a JSON object.
+-- time, value = quantity; else it is a JSON array with an object for each meter. properties is a JSON object. by is the
+-- API key or the source that brought the event.
 -- prev is the row that the same counter folded before this one, null for its first; where there are outcomes each has
 -- its own. So the rows of a counter are a chain that begins at its tail, which costs nothing to keep; an index by
 -- customer would be half of the price of a row.
@@ -81,6 +82,7 @@ CREATE TABLE usage_events (
     properties text COLLATE "C",
     corrects   text COLLATE "C",
     reason     text COLLATE "C",
+    by         text COLLATE "C",
     outcomes   text COLLATE "C",
     PRIMARY KEY (tenant_id, key),
     CHECK (quantity >= 0 OR corrects IS NOT NULL),
@@ -90,6 +92,37 @@ CREATE TABLE usage_events (
 -- while it knows nothing of a table, any index that begins with the tenant looks as good to it as the primary key.
 CREATE UNIQUE INDEX usage_events_seq ON usage_events (tenant_id, seq) WHERE seq > 0;
 CREATE INDEX usage_events_corrects ON usage_events (tenant_id, corrects, seq) WHERE corrects IS NOT NULL;
+
+-- The entries of accounts: what was sent, and what the server decided. sequence is the source's own number of the
+-- entry. given says which parts the client sent: 1 the time, 2 the sequence. metadata is a JSON object. by is the API key
+-- or the source that brought the entry.
+CREATE TABLE entries (
+    seq             bigint NOT NULL CHECK (seq > 0),
+    at              timestamptz NOT NULL,
+    time            timestamptz NOT NULL,
+    expires_at      timestamptz,
+    version         bigint NOT NULL,
+    given           smallint NOT NULL,
+    system          boolean NOT NULL,
+    late            boolean NOT NULL,
+    gap             boolean NOT NULL,
+    tenant_id       text COLLATE "C" NOT NULL CHECK (tenant_id <> ''),
+    id              text COLLATE "C" NOT NULL,
+    account         text COLLATE "C" NOT NULL,
+    type            text COLLATE "C" NOT NULL CHECK (type IN ('credit', 'debit', 'hold', 'release')),
+    amount          numeric(38, 12) NOT NULL,
+    balance         numeric(38, 12) NOT NULL,
+    held            numeric(38, 12) NOT NULL,
+    sequence        numeric(20, 0) NOT NULL,
+    counter_account text COLLATE "C",
+    transfer        text COLLATE "C",
+    hold            text COLLATE "C",
+    corrects        text COLLATE "C",
+    reason          text COLLATE "C",
+    metadata        text COLLATE "C",
+    by              text COLLATE "C",
+    PRIMARY KEY (tenant_id, seq)
+);
 
 -- Every other row of the ledger: the audit event, and the entity as it is from then on. Rows that leave no entity
 -- behind have null in the columns from version on. version is of the codec that wrote data, a JSON object.
@@ -121,6 +154,24 @@ CREATE INDEX changes_entity_source ON changes (tenant_id, entity_type, source, s
 CREATE INDEX changes_type ON changes (tenant_id, type, seq);
 CREATE INDEX changes_type_source ON changes (tenant_id, type, source, seq);
 CREATE INDEX changes_source ON changes (tenant_id, source, seq);
+
+-- The hashes of the tree's full tiles: a tile of level 1 covers 256 rows, one of each other level 256 tiles. index counts
+-- the tiles of a level from 0. They follow from the rows, and stay when the rows of a tile leave.
+CREATE TABLE tiles (
+    index     bigint NOT NULL,
+    level     smallint NOT NULL,
+    tenant_id text COLLATE "C" NOT NULL CHECK (tenant_id <> ''),
+    hash      bytea NOT NULL,
+    PRIMARY KEY (tenant_id, level, index)
+);
+
+-- The leaves of rows that have left a tile of which something stays. Without them the tile could not be hashed again.
+CREATE TABLE leaves (
+    seq       bigint NOT NULL CHECK (seq > 0),
+    tenant_id text COLLATE "C" NOT NULL CHECK (tenant_id <> ''),
+    hash      bytea NOT NULL,
+    PRIMARY KEY (tenant_id, seq)
+);
 
 -- The latest state of each entity, whatever its kind; a row of changes has the same. indexed is the version of the
 -- kind's declaration that entity_terms holds the terms of; 0: whoever wrote it did not know the kind. What has expired
@@ -241,8 +292,8 @@ DECLARE
     name text;
     mine text := 'tenant_id = current_setting(''tallystick.tenant'', true)';
 BEGIN
-    FOREACH name IN ARRAY ARRAY['heads', 'sections', 'usage_events', 'changes', 'entities', 'entity_terms',
-            'critical_kinds', 'used_meters', 'counters', 'members', 'tallies'] LOOP
+    FOREACH name IN ARRAY ARRAY['heads', 'sections', 'usage_events', 'entries', 'changes', 'tiles', 'leaves',
+            'entities', 'entity_terms', 'critical_kinds', 'used_meters', 'counters', 'members', 'tallies'] LOOP
         EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', name);
         EXECUTE format('ALTER TABLE %I FORCE ROW LEVEL SECURITY', name);
         EXECUTE format('CREATE POLICY tenant_wall ON %I AS PERMISSIVE FOR ALL TO tallystick_serve '
@@ -267,7 +318,15 @@ CREATE POLICY forget ON entities AS RESTRICTIVE FOR DELETE TO tallystick_serve U
 CREATE POLICY directory ON entities AS PERMISSIVE FOR SELECT TO tallystick_directory USING (kind = 'tenant');
 GRANT SELECT ON entities TO tallystick_directory;
 
--- Only pruning may take rows away, and only usage rows of the tenant it named.
+-- Only pruning may take rows away, and only usage rows of the tenant it named. It alone keeps leaves of them. It reads
+-- the head to find where the tenant is; see addPlainEvents.
 CREATE POLICY prune ON usage_events AS PERMISSIVE FOR ALL TO tallystick_prune
     USING (tenant_id = current_setting('tallystick.tenant', true));
+CREATE POLICY prune ON leaves AS PERMISSIVE FOR ALL TO tallystick_prune
+    USING (tenant_id = current_setting('tallystick.tenant', true));
+CREATE POLICY prune ON heads AS PERMISSIVE FOR ALL TO tallystick_prune
+    USING (tenant_id = current_setting('tallystick.tenant', true));
 GRANT SELECT, DELETE ON usage_events TO tallystick_prune;
+GRANT SELECT, INSERT, DELETE ON leaves TO tallystick_prune;
+GRANT SELECT ON heads TO tallystick_prune;
+REVOKE INSERT ON leaves FROM tallystick_serve;
