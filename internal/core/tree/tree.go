@@ -88,6 +88,12 @@ func (t Tree) Root() Hash {
 	return root
 }
 
+// Full is the tree without the rows behind its last full tile of level 1.
+func (t Tree) Full() Tree {
+	size := t.size &^ (TileRows - 1)
+	return Tree{size: size, peaks: t.peaks[:bits.OnesCount64(size)*HashSize]}
+}
+
 func (t Tree) peak(i int) (h Hash) {
 	copy(h[:], t.peaks[i*HashSize:])
 	return h

@@ -90,6 +90,16 @@ func TestRunsOfAnyLengthGiveTheSameTree(t *testing.T) {
 	})
 }
 
+func TestFullEndsWithTheLastFullTile(t *testing.T) {
+	leaves := someLeaves(3*TileRows + 1)
+	for _, n := range []int{0, 1, TileRows - 1, TileRows, TileRows + 1, 2*TileRows + 77, 3 * TileRows, 3*TileRows + 1} {
+		tree, _ := grow(leaves[:n])
+		if want, _ := grow(leaves[:n/TileRows*TileRows]); tree.Full() != want {
+			t.Errorf("the full tiles of %d leaves make a tree of %d", n, tree.Full().Size())
+		}
+	}
+}
+
 func TestTilesAreCompletedInOrder(t *testing.T) {
 	leaves := someLeaves(TileRows*TileRows + TileRows)
 	_, tiles := grow(leaves)

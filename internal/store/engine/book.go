@@ -43,6 +43,8 @@ type book struct {
 	// Where the sections are that the state does not know yet, in order. Guarded by placesMu.
 	placesMu sync.RWMutex
 	places   []state.Section
+
+	tiles tiles
 }
 
 // published is what readers and admissions see of a book: only what is durable.

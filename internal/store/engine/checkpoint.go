@@ -14,7 +14,7 @@ import (
 )
 
 // A checkpoint carries the state to where the journal is, so that a start replays little. The decider begins one between two
-// groups, when nothing is on its way to the disk: position, chains and counters then belong together. Writing it is the
+// groups, when nothing is on its way to the disk: position, trees and counters then belong together. Writing it is the
 // checkpointer's business, beside the committer.
 
 // minFree is what must be free on the disk before a checkpoint is tried: it rewrites only derived files, and must not take the
@@ -140,7 +140,8 @@ func (e *Engine) checkpointDue(size int64) bool {
 	if e.saving.Load() {
 		return false
 	}
-	due := size-e.savedAt >= e.options.CheckpointBytes || e.cells.dirty >= e.cells.most || e.notes[0].full()
+	due := size-e.savedAt >= e.options.CheckpointBytes || e.cells.dirty >= e.cells.most || e.notes[0].full() ||
+		e.tiles.Load() >= maxTiles
 	if due = due || e.asked.any(); due && !e.hasRoom() {
 		answerAll(e.asked.take(), errNoRoom())
 		return false
@@ -166,6 +167,7 @@ func (e *Engine) freeze(end journal.Position) *checkpoint {
 	c.changed = e.cells.saving
 	e.notes[0], e.notes[1] = newNotes(), e.notes[0]
 	for b := range e.notes[1].heads {
+		b.tiles.freeze()
 		c.books = append(c.books, b)
 		c.heads = append(c.heads, state.Head{Number: b.number, ID: b.id, Head: b.published.Load().head})
 	}
@@ -212,9 +214,10 @@ func (e *Engine) save(c *checkpoint) error {
 		return err
 	}
 	saveTallies(batch, c.tallies)
-	dropped := make([]int, len(c.books))
+	dropped, tiles := make([]int, len(c.books)), 0
 	for i, b := range c.books {
 		batch.SetHead(c.heads[i])
+		tiles += b.tiles.save(batch, b.number)
 		places := b.placesBefore(c.at)
 		for j := range places {
 			batch.SetSection(b.number, &places[j])
@@ -227,7 +230,9 @@ func (e *Engine) save(c *checkpoint) error {
 	e.finish(c)
 	for i, b := range c.books {
 		b.dropPlaces(dropped[i])
+		b.tiles.drop()
 	}
+	e.tiles.Add(-int64(tiles))
 	e.metrics.checkpoints.Inc()
 	e.metrics.expired.Add(float64(reaped))
 	return nil

@@ -127,7 +127,7 @@ func TestFetchedCountersAreNeverStale(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			w, err := e.prepare(b, []usage.Event{storetest.Fact("waited", "calls", "c", storetest.Ago(0), "1")})
+			w, err := e.prepare(b, "", []usage.Event{storetest.Fact("waited", "calls", "c", storetest.Ago(0), "1")})
 			if err != nil || len(w.fetched.cells) != 1 {
 				t.Fatalf("brought %d cells along: %v", len(w.fetched.cells), err)
 			}
@@ -158,7 +158,7 @@ func TestTwoBatchesBringTheSameCounter(t *testing.T) {
 	}
 	var works []*work
 	for i := range 2 {
-		w, err := e.prepare(b, []usage.Event{storetest.Fact(fmt.Sprint("w", i), "calls", "c", storetest.Ago(0), "1")})
+		w, err := e.prepare(b, "", []usage.Event{storetest.Fact(fmt.Sprint("w", i), "calls", "c", storetest.Ago(0), "1")})
 		if err != nil || len(w.fetched.cells) != 1 {
 			t.Fatalf("brought %d cells along: %v", len(w.fetched.cells), err)
 		}

@@ -19,7 +19,7 @@ import (
 // goroutines in a line:
 //
 //	Record, Update ─▶ queue ─▶ decider ─▶ writer ─▶ answers
-//	  (prepare)                 judges     encodes, writes, syncs, hashes the chain
+//	  (prepare)                 judges     encodes, writes, syncs, grows the tree
 //
 // The decider takes what already waits, never lingering for more, and judges it fact by fact against the state in memory,
 // which it changes at once. While the writer is busy with one group the decider fills the next; it hands it over when the
@@ -207,7 +207,7 @@ func (e *Engine) decideFacts(g *group, w *work) {
 		w.verdicts[i] = v
 		switch v.Status {
 		case usage.Accepted, usage.Adjusted, usage.Overage:
-			s.keep(row)
+			s.keep(w.by, row)
 			e.index.Insert(keyindex.Entry{Hash: f.hash, Check: f.check, Seq: v.Seq})
 			err := e.chain(s, h, row)
 			if err == nil && w.thresholds > 0 {
@@ -340,32 +340,22 @@ func (e *Engine) write(g *group) bool {
 		e.metrics.sync.Observe(time.Since(begin).Seconds())
 		synced <- err
 	}()
-	heads := e.hash(g)
+	trees := e.hash(g)
 	if err := <-synced; err != nil {
 		return e.fail(err)
 	}
 	for i, s := range g.sections {
 		s.place.Position = position
 		s.book.addPlace(s.place)
-		s.book.published.Store(heads[i])
+		s.book.tiles.add(trees[i].tiles)
+		e.tiles.Add(int64(len(trees[i].tiles)))
+		s.book.published.Store(trees[i].published)
 	}
 	e.publishBooks(g)
 	e.durable.Store(pack(next))
 	e.slicer.advance(len(buf))
 	e.metrics.group(g, len(buf))
 	return true
-}
-
-// hash advances the chains while the disk syncs.
-func (e *Engine) hash(g *group) []*published {
-	out := make([]*published, len(g.sections))
-	for i, s := range g.sections {
-		last := s.book.published.Load().head
-		last.Chain = e.hasher.Next(last.Chain, s.rows)
-		last.Seq, last.Clock = s.first+uint64(len(s.rows))-1, s.at
-		out[i] = &published{head: last, resident: s.resident}
-	}
-	return out
 }
 
 // publishBooks lets everyone find the tenants that the group created.
@@ -454,8 +444,9 @@ func batchBound(facts []prepared) int {
 // maxInherited bounds what a correction takes from its target: customer, resource and a member of a unique meter.
 const maxInherited = 2*usage.MaxName + usage.MaxProperties + 16
 
-// changeOverhead bounds what the encoding of a change adds to its strings.
-const changeOverhead = 1 + 9*5 + 2
+// changeOverhead bounds what the encoding of a change adds to its strings. Nobody brought it, which ends a run of rows
+// that somebody did, and begins another behind it.
+const changeOverhead = 1 + 9*5 + 2 + 2*maxByRun
 
 // changeBound is the largest encoding of change rows.
 func changeBound(rows []ledger.Row) int {

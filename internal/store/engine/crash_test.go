@@ -16,6 +16,7 @@ import (
 
 	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/problem"
+	"github.com/tallystick/tallystick/internal/core/tree"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/store"
 	"github.com/tallystick/tallystick/internal/store/storetest"
@@ -77,11 +78,11 @@ type image struct {
 
 // recovered is a tenant's ledger after a crash.
 type recovered struct {
-	rows   map[string]uint64 // seq by id
-	kinds  []bool            // by seq-1: is it a change?
-	chains map[uint64][32]byte
-	count  int64 // facts in the counter that readers look at
-	head   uint64
+	rows  map[string]uint64    // seq by id
+	kinds []ledger.RowKind     // by seq-1
+	trees map[uint64]tree.Tree // by size, after every section
+	count int64                // facts in the counter that readers look at
+	head  uint64
 }
 
 const crashWorkers = 2
@@ -215,7 +216,7 @@ func (l *lab) recover(p crashPoint) (out map[string]*recovered, err error) {
 
 // readBack checks a tenant's ledger and reads what the diary is held against. A tenant that is not there has nothing.
 func readBack(e *Engine, id string) (*recovered, error) {
-	r := &recovered{rows: map[string]uint64{}, chains: map[uint64][32]byte{}}
+	r := &recovered{rows: map[string]uint64{}, trees: map[uint64]tree.Tree{}}
 	if _, err := e.book(id); problem.Is(err, problem.NotFound) {
 		return r, nil
 	}
@@ -225,16 +226,17 @@ func readBack(e *Engine, id string) (*recovered, error) {
 	err := e.View(context.Background(), id, func(v store.View) error {
 		r.head = v.Head().Seq
 		var hasher ledger.Hasher
-		var chain [32]byte
+		var grown tree.Tree
+		keys := v.(*view).resident.TreeKeys
 		err := v.Sections(1, func(s *ledger.Section) error {
 			for i := range s.Rows {
-				r.kinds = append(r.kinds, s.Rows[i].Change != nil)
-				if ev := s.Rows[i].Event; ev != nil {
-					r.rows[ev.Key.ID()] = s.Rows[i].Seq
+				r.kinds = append(r.kinds, s.Rows[i].Kind())
+				if s.Rows[i].Kind() == ledger.EventRow {
+					r.rows[s.Rows[i].Event.Key.ID()] = s.Rows[i].Seq
 				}
 			}
-			chain = hasher.Next(chain, s.Rows)
-			r.chains[s.First+uint64(len(s.Rows))-1] = chain
+			grown, _ = hasher.Grow(grown, keys, s.Rows, nil)
+			r.trees[grown.Size()] = grown
 			return nil
 		})
 		if err != nil {

@@ -12,9 +12,11 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/meter"
 	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/core/quota"
+	"github.com/tallystick/tallystick/internal/core/tree"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/store"
 	"github.com/tallystick/tallystick/internal/store/storetest"
@@ -41,7 +43,7 @@ type note struct {
 	id     string // a fact that was answered with this seq
 	seq    uint64
 	change bool // the row of that number is a change
-	chain  *[32]byte
+	tree   *tree.Tree
 	count  int64 // a reader saw that many facts in the watched counter
 }
 
@@ -66,7 +68,7 @@ func (d *diary) peek() {
 	for _, id := range crashTenants {
 		if b, err := e.book(id); err == nil {
 			head := b.published.Load().head
-			d.note(note{tenant: id, seq: head.Seq, chain: &head.Chain})
+			d.note(note{tenant: id, seq: head.Seq, tree: &head.Tree})
 		}
 	}
 }
@@ -85,10 +87,10 @@ func (d *diary) holds(got map[string]*recovered, told int) error {
 		switch {
 		case n.id != "" && r.rows[n.id] != n.seq:
 			return fmt.Errorf("%s was told that %q is row %d, now it is row %d", n.tenant, n.id, n.seq, r.rows[n.id])
-		case n.change && (r.head < n.seq || !r.kinds[n.seq-1]):
+		case n.change && (r.head < n.seq || r.kinds[n.seq-1] != ledger.ChangeRow):
 			return fmt.Errorf("%s was told that row %d is a change, now it is not, of %d rows", n.tenant, n.seq, r.head)
-		case n.chain != nil && r.chains[n.seq] != *n.chain:
-			return fmt.Errorf("%s was shown a chain of %x after row %d, now it is %x", n.tenant, *n.chain, n.seq, r.chains[n.seq])
+		case n.tree != nil && r.trees[n.seq] != *n.tree:
+			return fmt.Errorf("%s was shown a root of %x after row %d, now it is %x", n.tenant, n.tree.Root(), n.seq, r.trees[n.seq].Root())
 		case r.count < n.count:
 			return fmt.Errorf("%s was shown %d facts in a counter, now it has %d", n.tenant, n.count, r.count)
 		}
@@ -292,7 +294,7 @@ func (s *session) look(tenant string) error {
 		if err != nil {
 			return err
 		}
-		s.log.note(note{tenant: tenant, seq: head.Seq, chain: &head.Chain}, note{tenant: tenant, count: c.All().Count})
+		s.log.note(note{tenant: tenant, seq: head.Seq, tree: &head.Tree}, note{tenant: tenant, count: c.All().Count})
 		return nil
 	})
 }

@@ -19,7 +19,6 @@ import (
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/entity"
 	"github.com/tallystick/tallystick/internal/core/ledger"
-	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/core/tenant"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/store"
@@ -113,8 +112,9 @@ type Engine struct {
 	due      []ledger.Change // the decider's
 	warmth   uint64          // the decider's; of no meaning, see cells.warm
 	writer   recordWriter    // the writer's
-	hasher   ledger.Hasher
-	flight   atomic.Int64 // bound of the group being written
+	leaves   leafHasher      // the writer's
+	tiles    atomic.Int64    // in memory, of all books
+	flight   atomic.Int64    // bound of the group being written
 	toWrite  chan *group
 	toAnswer chan *group
 	idle     chan struct{} // holds a token while the writer has nothing
@@ -180,14 +180,14 @@ func (e *Engine) start() {
 
 // Record implements store.Store.
 func (e *Engine) Record(ctx context.Context, batch store.Batch) ([]usage.Verdict, error) {
-	if len(batch.Events) > store.MaxBatch {
-		return nil, problem.New(problem.TooLarge, "at most %d events in a batch, this has %d", store.MaxBatch, len(batch.Events))
+	if err := batch.Check(); err != nil {
+		return nil, err
 	}
 	b, err := e.book(batch.Tenant)
 	if err != nil {
 		return nil, err
 	}
-	w, err := e.prepare(b, batch.Events)
+	w, err := e.prepare(b, batch.By, batch.Events)
 	if err != nil {
 		return nil, err
 	}

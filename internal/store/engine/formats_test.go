@@ -3,6 +3,8 @@ package engine_test
 import (
 	"bytes"
 	"context"
+	"crypto/aes"
+	"crypto/cipher"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
@@ -14,6 +16,7 @@ import (
 	"math/bits"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -22,6 +25,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/zeebo/xxh3"
 
+	"github.com/tallystick/tallystick/internal/core/account"
 	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/meter"
 	"github.com/tallystick/tallystick/internal/core/usage"
@@ -57,6 +61,8 @@ type pageSection struct {
 type pageRow struct {
 	Seq                                      uint64
 	At                                       int64
+	By                                       string
+	Entry                                    []string // every field, numbers as text
 	Change                                   []string // a state is five of them: kind, id, version, flags, data
 	Given                                    byte
 	Space                                    byte
@@ -111,7 +117,8 @@ func tell(t testing.TB, e *engine.Engine, clock *storetest.Clock) {
 	derived.KeyPolicy = meter.DerivedKey
 	tenants := []string{"acme", "globex"}
 	record := func(id string, events ...usage.Event) {
-		if _, err := e.Record(context.Background(), store.Batch{Tenant: id, Events: events}); err != nil {
+		by := fmt.Sprint(id, ".k", len(events)%3)
+		if _, err := e.Record(context.Background(), store.Batch{Tenant: id, By: by, Events: events}); err != nil {
 			t.Error(err)
 		}
 	}
@@ -156,6 +163,29 @@ func tell(t testing.TB, e *engine.Engine, clock *storetest.Clock) {
 		})
 		change(id, func(tx store.Tx) error { return storetest.ClosePeriod(tx, storetest.Month) })
 		record(id, storetest.Fact("closed", "sum", "c1", storetest.Ago(0), "7"), storetest.Correction("closed-fix", "closed", "-7"))
+		importEntries(t, e, id)
+	}
+}
+
+// importEntries adds entries, as another store may have them.
+func importEntries(t testing.TB, e *engine.Engine, id string) {
+	var s ledger.Section
+	err := e.View(context.Background(), id, func(v store.View) error {
+		s.First, s.At = v.Head().Seq+1, v.Head().Clock
+		return nil
+	})
+	full := account.Row{Entry: account.Entry{ID: "E1", Account: "A", Type: account.Debit, Amount: storetest.Amount("5.5"), Time: s.At - 9,
+		Given: account.GivenTime | account.GivenSequence, Sequence: 1 << 40, Counter: "B", Transfer: "T", Hold: "H", Expires: s.At + 9,
+		Corrects: "E0", Reason: "wrong", Metadata: `{"a":1}`}, System: true, Gap: true, Version: 7, Balance: storetest.Amount("-12.25"), Held: storetest.Amount("3")}
+	least := account.Row{Entry: account.Entry{ID: "E2", Account: "A", Type: account.Credit, Amount: storetest.Amount("1"), Time: s.At}, Late: true}
+	for i, r := range []*account.Row{&full, &least} {
+		s.Rows = append(s.Rows, ledger.Row{Seq: s.First + uint64(i), At: s.At, By: fmt.Sprint("bank", i), Entry: r})
+	}
+	if err == nil {
+		err = e.Import(context.Background(), id, s)
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -214,7 +244,7 @@ func (p *page) readJournal() {
 }
 
 func (p *page) readGroup(payload []byte, slugs map[uint32]map[uint32]string) {
-	p.must(payload[0] == 3, "group version %d", payload[0])
+	p.must(payload[0] == 5, "group version %d", payload[0])
 	for at := 1; at < len(payload); {
 		size := int(binary.LittleEndian.Uint32(payload[at:]))
 		c := &cursor{p: p, b: payload[at+4 : at+4+size]}
@@ -224,10 +254,11 @@ func (p *page) readGroup(payload []byte, slugs map[uint32]map[uint32]string) {
 		}
 		key, last := "", s.at
 		rows := c.uvarint()
+		by := c.runs(rows)
 		for i := range rows {
-			r := pageRow{Seq: s.first + i, At: s.at}
+			r := pageRow{Seq: s.first + i, At: s.at, By: by[i]}
 			c.row(&r, &s, key, last, slugs[s.tenant])
-			if r.Change == nil {
+			if r.Change == nil && r.Entry == nil {
 				key, last = r.Key, r.Time
 			}
 			s.rows = append(s.rows, r)
@@ -236,6 +267,30 @@ func (p *page) readGroup(payload []byte, slugs map[uint32]map[uint32]string) {
 		p.sections = append(p.sections, s)
 		at += 4 + size
 	}
+}
+
+// runs reads who brought each row of a section.
+func (c *cursor) runs(rows uint64) (by []string) {
+	for left := c.uvarint(); left > 0; left-- {
+		s, n := c.string(), rows-uint64(len(by))
+		if left > 1 {
+			n = c.uvarint()
+		}
+		for range n {
+			by = append(by, s)
+		}
+	}
+	c.p.must(uint64(len(by)) == rows, "%d rows, and %d that somebody brought", rows, len(by))
+	return by
+}
+
+func (c *cursor) entry(at int64) []string {
+	out := []string{string(c.take(3))}
+	for range 8 {
+		out = append(out, c.string())
+	}
+	out = append(out, c.amount(), fmt.Sprint(at+c.varint()), fmt.Sprint(c.uvarint()), fmt.Sprint(c.varint()), fmt.Sprint(c.uvarint()))
+	return append(out, c.amount(), c.amount())
 }
 
 // cursor takes bytes apart.
@@ -315,7 +370,12 @@ func (c *cursor) string() string {
 
 func (c *cursor) row(r *pageRow, s *pageSection, key string, last int64, slugs map[uint32]string) {
 	flags := c.byte()
+	if flags == 0x03 {
+		r.Entry = c.entry(s.at)
+		return
+	}
 	if flags&0x01 != 0 {
+		c.p.must(flags == 0x01, "first byte of row %d is %#x", r.Seq, flags)
 		for range 7 {
 			r.Change = append(r.Change, c.string())
 		}
@@ -429,7 +489,7 @@ func (p *page) readKeys() {
 	}
 	for _, s := range p.sections {
 		for i := range s.rows {
-			if r := &s.rows[i]; r.Change == nil {
+			if r := &s.rows[i]; r.Change == nil && r.Entry == nil {
 				hash := xxh3.Hash128Seed(append(le.AppendUint32(nil, s.tenant), string(r.Space)+r.Key...), seed)
 				want, at := [2]uint64{xxh3.HashSeed(p.content(r), seed) & 0xffffffff, r.Seq}, [2]uint64{hash.Hi, hash.Lo}
 				p.must(keys[at] == want, "key %q of tenant %d: check and seq %d, want %d", r.Key, s.tenant, keys[at], want)
@@ -467,7 +527,8 @@ func (p *page) content(r *pageRow) []byte {
 // compare holds a tenant's sections against what the engine shows.
 func (p *page) compare(e *engine.Engine, id string, number uint32) {
 	var want, got []pageRow
-	chain := [32]byte{}
+	var leaves [][]byte
+	var key cipher.Block
 	touched := map[string]uint64{} // counter → first seq of the section that last touched it
 	kinds := map[string]int{}
 	for _, s := range p.sections {
@@ -476,23 +537,24 @@ func (p *page) compare(e *engine.Engine, id string, number uint32) {
 		}
 		p.must(s.first == uint64(len(want))+1, "tenant %s: section from %d after row %d", id, s.first, len(want))
 		p.checkLinks(&s, touched)
-		b := chain[:]
 		for i := range s.rows {
-			b = p.canonical(b, &s.rows[i])
+			if key == nil {
+				key = p.treeKey(&s.rows[i])
+			}
+			leaves = append(leaves, p.leaf(key, &s.rows[i]))
 			kinds[kindOf(&s.rows[i])]++
 		}
-		chain = sha256.Sum256(b)
 		want = append(want, s.rows...)
 	}
-	for _, kind := range []string{"change", "event", "typed", "derived", "correction", "late", "closed"} {
+	for _, kind := range []string{"change", "event", "typed", "derived", "correction", "late", "closed", "entry"} {
 		if kinds[kind] == 0 {
 			p.t.Errorf("tenant %s has no row of kind %q: the comparison says nothing of it", id, kind)
 		}
 	}
 	err := e.View(context.Background(), id, func(v store.View) error {
-		_, _, err := v.Rows(0, store.RowHint{Events: true, Changes: true}, func(r *ledger.Row) bool { got = append(got, plain(r)); return true })
-		if v.Head().Chain != chain {
-			p.t.Errorf("tenant %s: the page's chain is %x, the engine's %x", id, chain, v.Head().Chain)
+		_, _, err := v.Rows(0, store.RowHint{Events: true, Changes: true, Entries: true}, func(r *ledger.Row) bool { got = append(got, plain(r)); return true })
+		if root := v.Head().Tree.Root(); !bytes.Equal(root[:], merkle(leaves)) {
+			p.t.Errorf("tenant %s: the page's root is %x, the engine's %x", id, merkle(leaves), root)
 		}
 		return err
 	})
@@ -506,6 +568,8 @@ func kindOf(r *pageRow) string {
 	switch {
 	case r.Change != nil:
 		return "change"
+	case r.Entry != nil:
+		return "entry"
 	case r.Outcomes[0].Why != 0:
 		return [...]string{1: "late", 2: "closed", 3: "of a late one"}[r.Outcomes[0].Why]
 	case r.Corrects != "":
@@ -537,7 +601,11 @@ func (p *page) checkLinks(s *pageSection, touched map[string]uint64) {
 
 // plain says a row of the engine in the page's words.
 func plain(r *ledger.Row) pageRow {
-	out := pageRow{Seq: r.Seq, At: int64(r.At)}
+	out := pageRow{Seq: r.Seq, At: int64(r.At), By: strings.Clone(r.By)}
+	if e := r.Entry; e != nil {
+		out.Entry = plainEntry(e)
+		return out
+	}
 	if c := r.Change; c != nil {
 		for _, s := range []string{c.Type, c.Source, c.Actor, c.EntityType, c.EntityID, c.Payload, c.State.Kind} {
 			out.Change = append(out.Change, strings.Clone(s))
@@ -564,6 +632,14 @@ func plain(r *ledger.Row) pageRow {
 	return out
 }
 
+func number(s string) int64 {
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil {
+		panic(err)
+	}
+	return n
+}
+
 func appendText(b []byte, texts ...string) []byte {
 	for _, s := range texts {
 		b = append(binary.AppendUvarint(b, uint64(len(s))), s...)
@@ -571,16 +647,83 @@ func appendText(b []byte, texts ...string) []byte {
 	return b
 }
 
-// canonical appends a row as the chain sees it.
-func (p *page) canonical(b []byte, r *pageRow) []byte {
-	place := binary.AppendVarint(binary.AppendUvarint(nil, r.Seq), r.At)
+func plainEntry(e *account.Row) []string {
+	flags := byte(0)
+	for i, on := range []bool{e.System, e.Late, e.Gap} {
+		if on {
+			flags |= 1 << i
+		}
+	}
+	out := []string{string([]byte{byte(e.Type), byte(e.Given), flags})}
+	for _, s := range []string{e.ID, e.Account, e.Counter, e.Transfer, e.Hold, e.Corrects, e.Reason, e.Metadata} {
+		out = append(out, strings.Clone(s))
+	}
+	out = append(out, e.Amount.String(), fmt.Sprint(int64(e.Time)), fmt.Sprint(e.Sequence), fmt.Sprint(int64(e.Expires)))
+	return append(out, fmt.Sprint(e.Version), e.Balance.String(), e.Held.String())
+}
+
+// treeKey finds the key of the tree in the state of the tenant.
+func (p *page) treeKey(r *pageRow) cipher.Block {
+	if r.Change == nil || r.Change[6] != "tenant" {
+		return nil
+	}
+	var state struct {
+		Keys []struct {
+			Key []byte `json:"key"`
+		} `json:"tree_keys"`
+	}
+	p.must(json.Unmarshal([]byte(r.Change[10]), &state) == nil && len(state.Keys) == 1, "the tenant's keys")
+	block, err := aes.NewCipher(state.Keys[0].Key)
+	p.must(err == nil, "the tenant's key: %v", err)
+	return block
+}
+
+// secret is a nonce or a blind of a row.
+func secret(key cipher.Block, which byte, seq uint64) []byte {
+	b := binary.BigEndian.AppendUint64([]byte{which, 0, 0, 0, 0, 0, 0, 0}, seq)
+	key.Encrypt(b, b)
+	return b
+}
+
+func (p *page) leaf(key cipher.Block, r *pageRow) []byte {
+	b := append([]byte{0}, secret(key, 0, r.Seq)...)
+	return digest(p.canonical(b, r, key))
+}
+
+func digest(b []byte) []byte {
+	sum := sha256.Sum256(b)
+	return sum[:]
+}
+
+// merkle is the root of leaves as RFC 6962 defines it.
+func merkle(leaves [][]byte) []byte {
+	if len(leaves) == 1 {
+		return leaves[0]
+	}
+	k := 1 << (bits.Len(uint(len(leaves)-1)) - 1)
+	return digest(append(append([]byte{1}, merkle(leaves[:k])...), merkle(leaves[k:])...))
+}
+
+// canonical appends a row as the tree sees it.
+func (p *page) canonical(b []byte, r *pageRow, key cipher.Block) []byte {
+	place := appendText(binary.AppendVarint(binary.AppendUvarint(nil, r.Seq), r.At), r.By)
+	if e := r.Entry; e != nil {
+		b = append(append(append(b, 1, 'a'), place...), e[0]...)
+		b = append(appendText(b, e[1:9]...), p.amounts[e[9]]...)
+		b = binary.AppendVarint(b, number(e[10]))
+		b = binary.AppendUvarint(b, uint64(number(e[11])))
+		b = binary.AppendVarint(b, number(e[12]))
+		b = binary.AppendUvarint(b, uint64(number(e[13])))
+		return append(append(b, p.amounts[e[14]]...), p.amounts[e[15]]...)
+	}
 	if r.Change != nil {
 		b = append(append(b, 1, 'c'), place...)
 		if r.Change[6] == "" {
 			return appendText(b, r.Change...)
 		}
 		b = appendText(b, r.Change[:8]...)
-		return appendText(append(b, r.Change[8][0], r.Change[9][0]), r.Change[10])
+		state := append(append([]byte{2}, secret(key, 1, r.Seq)...), r.Change[10]...)
+		return append(append(b, r.Change[8][0], r.Change[9][0]), digest(state)...)
 	}
 	b = append(append(b, 1, 'e'), place...)
 	b = appendText(append(b, r.Space, r.Given), r.Key)

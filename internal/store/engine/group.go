@@ -66,9 +66,9 @@ func (s *sectionBuild) slot() *usage.Row {
 }
 
 // keep takes the row in the slot into the section.
-func (s *sectionBuild) keep(r *usage.Row) {
+func (s *sectionBuild) keep(by string, r *usage.Row) {
 	s.used++
-	s.rows = append(s.rows, ledger.Row{Seq: s.first + uint64(len(s.rows)), At: s.at, Event: r})
+	s.rows = append(s.rows, ledger.Row{Seq: s.first + uint64(len(s.rows)), At: s.at, By: by, Event: r})
 	notePlace(&s.place, r)
 }
 

@@ -5,6 +5,7 @@ import (
 
 	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/problem"
+	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/store/engine/keyindex"
 )
 
@@ -21,16 +22,25 @@ func (e *Engine) Import(ctx context.Context, id string, s ledger.Section) error 
 func importBound(rows []ledger.Row) int {
 	n := 0
 	for i := range rows {
-		r := rows[i].Event
-		if r == nil {
+		n += maxByRun + len(rows[i].By)
+		switch rows[i].Kind() {
+		case ledger.EventRow:
+			n += eventBound(rows[i].Event)
+		case ledger.EntryRow:
+			n += entryBound(rows[i].Entry)
+		case ledger.ChangeRow:
 			n += changeBound(rows[i : i+1])
-			continue
 		}
-		n += maxRowOverhead + len(r.Key.Name) + len(r.ID) + len(r.Type) + len(r.Customer) + len(r.Resource)
-		n += len(r.Properties) + len(r.Corrects) + len(r.Reason)
-		for j := range r.Outcomes {
-			n += maxOutcome + len(r.Outcomes[j].Member)
-		}
+	}
+	return n
+}
+
+// eventBound is the largest encoding of an event.
+func eventBound(r *usage.Row) int {
+	n := maxRowOverhead + len(r.Key.Name) + len(r.ID) + len(r.Type) + len(r.Customer) + len(r.Resource)
+	n += len(r.Properties) + len(r.Corrects) + len(r.Reason)
+	for j := range r.Outcomes {
+		n += maxOutcome + len(r.Outcomes[j].Member)
 	}
 	return n
 }
@@ -82,7 +92,7 @@ func (e *Engine) decideImport(g *group, w *work) {
 func (e *Engine) checkImport(b *book, id string, in *ledger.Section) error {
 	set := b.resident
 	for i := range in.Rows {
-		if r := &in.Rows[i]; r.Change != nil && !r.Change.State.IsZero() {
+		if r := &in.Rows[i]; r.Kind() == ledger.ChangeRow && !r.Change.State.IsZero() {
 			ent := r.Entity()
 			next, err := e.checkChange(b, set, &ent)
 			if err != nil {
@@ -98,16 +108,26 @@ func (e *Engine) checkImport(b *book, id string, in *ledger.Section) error {
 }
 
 func (e *Engine) importRow(s *sectionBuild, h *history, r *ledger.Row) error {
-	if r.Change != nil {
+	switch r.Kind() {
+	case ledger.ChangeRow:
 		s.rows = append(s.rows, *r)
 		s.place.Changes = true
 		return e.applyChange(s.book, r)
+	case ledger.EntryRow:
+		s.rows = append(s.rows, *r)
+		s.place.Entries = true
+		return nil
+	case ledger.EventRow:
 	}
+	return e.importEvent(s, h, r)
+}
+
+func (e *Engine) importEvent(s *sectionBuild, h *history, r *ledger.Row) error {
 	row := s.slot()
 	outcomes := append(row.Outcomes[:0], r.Event.Outcomes...)
 	*row = *r.Event
 	row.Outcomes = outcomes
-	s.keep(row)
+	s.keep(r.By, row)
 	seed := e.index.Seed()
 	e.index.Insert(keyindex.Entry{
 		Hash: h.hash.key(seed, s.book.number, row.Key), Seq: r.Seq,

@@ -75,7 +75,7 @@ func (h *history) Known(f *usage.Fact) (usage.Known, error) {
 	if err != nil {
 		return usage.Known{}, err
 	}
-	if row.Event == nil || row.Event.Key != f.Key {
+	if row.Kind() != ledger.EventRow || row.Event.Key != f.Key {
 		return usage.Known{}, fmt.Errorf("key index points %q to row %d, which is another fact: run `tallystick verify`", f.Key.ID(), found.Seq)
 	}
 	return usage.Known{Seq: found.Seq, Other: !usage.SameContent(f.Event, &row.Event.Event, f.Key.Space)}, nil
@@ -142,7 +142,7 @@ func (h *history) Target(k usage.Key) (*usage.Row, error) {
 	if err != nil {
 		return nil, err
 	}
-	if row.Event == nil || row.Event.Key != k {
+	if row.Kind() != ledger.EventRow || row.Event.Key != k {
 		return nil, fmt.Errorf("key index points %q to row %d, which is another fact: run `tallystick verify`", k.ID(), found.Seq)
 	}
 	return row.Event, nil
@@ -207,10 +207,10 @@ func (h *history) Slice(id usage.CounterID, below uint64, fn func(*usage.Row, *u
 func walkRows(rows []ledger.Row, links []link, id usage.CounterID, below uint64, fn func(*usage.Row, *usage.Outcome)) link {
 	chain := linkSame
 	for i := range rows {
-		r := rows[i].Event
-		if r == nil {
+		if rows[i].Kind() != ledger.EventRow {
 			continue
 		}
+		r := rows[i].Event
 		for j := range r.Outcomes {
 			if r.Outcomes[j].Meter != id.Meter || r.Customer != id.Customer || r.Month() != id.Month {
 				continue

@@ -73,7 +73,7 @@ func feed(rows []ledger.Row, last uint64, fn func(*ledger.Row) bool) (uint64, bo
 
 // passes reports whether a section may hold rows that the hint names.
 func passes(p *state.Section, h store.RowHint) bool {
-	if h.Changes && p.Changes {
+	if h.Changes && p.Changes || h.Entries && p.Entries {
 		return true
 	}
 	if !h.Events || p.MinTime > p.MaxTime || h.Adjusted && !p.Adjusted {
@@ -82,14 +82,15 @@ func passes(p *state.Section, h store.RowHint) bool {
 	return (h.From == 0 || p.MaxTime >= h.From) && (h.To == 0 || p.MinTime < h.To)
 }
 
-func (v *view) Remains(first uint64, fn func(*ledger.Section) error) error {
+// PrunedSections implements store.View.
+func (v *view) PrunedSections(first uint64, fn func(*ledger.Section) error) error {
 	err := v.places(first, func(p state.Section) (bool, error) {
 		var d decoder
 		s, err := v.e.readPlace(v.b, p, &d, v.resident)
 		if err != nil {
 			return false, err
 		}
-		return true, fn(&ledger.Section{First: s.first, At: s.at, Rows: s.rows, Gone: p.Rows - len(s.rows), Chain: s.chain})
+		return true, fn(&ledger.Section{First: s.first, At: s.at, Rows: s.rows, Gone: p.Rows - len(s.rows)})
 	})
 	if err != nil || v.tx == nil {
 		return err

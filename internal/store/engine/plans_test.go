@@ -79,7 +79,7 @@ func TestFetchedPlansAreNeverStale(t *testing.T) {
 			assign(t, e, c.before)
 			checkpointNow(t, e)
 			b.forgetPlans(e)
-			w, err := e.prepare(b, []usage.Event{storetest.Fact("waited", "calls", "c", storetest.Ago(0), "1")})
+			w, err := e.prepare(b, "", []usage.Event{storetest.Fact("waited", "calls", "c", storetest.Ago(0), "1")})
 			if plan, ok := w.plans.plans["c"]; err != nil || !ok || plan != c.before {
 				t.Fatalf("brought %v along: %v", w.plans.plans, err)
 			}

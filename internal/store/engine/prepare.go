@@ -17,7 +17,7 @@ type scratch struct {
 
 // prepare does for a batch, in the caller's goroutine, all that needs no order: checks, keys, hashes, the search in the runs
 // of the key index, and the reading of counters that are not in memory.
-func (e *Engine) prepare(b *book, events []usage.Event) (*work, error) {
+func (e *Engine) prepare(b *book, by string, events []usage.Event) (*work, error) {
 	if err := e.reads.enter(); err != nil { // of counters
 		return nil, err
 	}
@@ -26,7 +26,8 @@ func (e *Engine) prepare(b *book, events []usage.Event) (*work, error) {
 	if !ok {
 		w = &work{done: make(chan struct{}, 1)}
 	}
-	w.book, w.events, w.verdicts, w.facts = b, events, make([]usage.Verdict, len(events)), sized(w.facts, len(events))
+	w.book, w.by, w.events, w.verdicts = b, by, events, make([]usage.Verdict, len(events))
+	w.facts = sized(w.facts, len(events))
 	s := e.scratch()
 	err := e.prepareWith(w, s, b.published.Load().resident)
 	e.pool.Put(s)
@@ -73,7 +74,7 @@ func (e *Engine) prepareWith(w *work, s *scratch, set *resident.Set) error {
 		w.facts[i].found = s.found[i]
 	}
 	w.epoch, w.catalog, w.thresholds = epoch, catalog, set.Thresholds
-	w.bound = batchBound(w.facts) + alertBound(w.facts, set.Thresholds)
+	w.bound = maxByRun + batchBound(w.facts) + alertBound(w.facts, set.Thresholds)
 	e.fetch(w)
 	e.fetchPlans(w, set.HasPlans())
 	return nil
@@ -84,7 +85,7 @@ func (e *Engine) recycle(w *work) {
 	clear(w.facts)
 	e.unfetch(w)
 	w.plans = fetchedPlans{}
-	w.book, w.events, w.verdicts, w.catalog, w.err = nil, nil, nil, nil, nil
+	w.book, w.by, w.events, w.verdicts, w.catalog, w.err = nil, "", nil, nil, nil, nil
 	w.taken.Store(false)
 	e.works.Put(w)
 }

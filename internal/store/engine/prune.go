@@ -11,16 +11,22 @@ import (
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/store"
 	"github.com/tallystick/tallystick/internal/store/engine/journal"
+	"github.com/tallystick/tallystick/internal/store/resident"
 )
 
-// Prune implements store.Store. Segment by segment it replaces those that hold rows of archived months by what is left of them; that
-// a month is archived was committed before, and with it the base that replaces its rows.
+// Prune implements store.Store. Segment by segment it replaces those that hold rows of archived months by what is left of
+// them; that a month is archived was committed before, and with it the base that replaces its rows.
 //
-// It begins with the last of these segments. A crash then leaves the later ones pruned and the earlier ones not, and a replay folds the
-// rows that it meets first and none that come after; the base puts the counters right. The other way round it would have to
-// fold rows without those before them.
+// It begins with the last of these segments. A crash then leaves the later ones pruned and the earlier ones not, and a
+// replay folds the rows that it meets first and none that come after; the base puts the counters right. The other way
+// round it would have to fold rows without those before them.
 //
-// Keys stay in the index until it is made again. That is always safe: a key that is known too long refuses what would be refused anyway.
+// The leaf of a row that leaves is kept where the row was, so that the tree can be computed at every moment. A tile
+// that leaves whole needs its own hash alone, but only when its last row has left: the leaves of one that lies in
+// several segments are taken away in a second pass. A crash before that leaves more than is needed.
+//
+// Keys stay in the index until it is made again. That is always safe: a key that is known too long refuses what would be
+// refused anyway.
 func (e *Engine) Prune(ctx context.Context, tell func(done, total uint64)) (uint64, error) {
 	if err := e.hold(ctx); err != nil {
 		return 0, err
@@ -30,11 +36,9 @@ func (e *Engine) Prune(ctx context.Context, tell func(done, total uint64)) (uint
 	if err := p.find(); err != nil {
 		return 0, err
 	}
-	if err := p.plan(ctx); err != nil {
+	segments, err := p.plan(ctx)
+	if err != nil || len(segments) == 0 {
 		return 0, err
-	}
-	if len(p.segments) == 0 {
-		return 0, nil
 	}
 	if s := e.slicer; s != nil {
 		s.working.Lock()
@@ -44,51 +48,51 @@ func (e *Engine) Prune(ctx context.Context, tell func(done, total uint64)) (uint
 			return 0, err
 		}
 	}
-	for i := len(p.segments) - 1; i >= 0; i-- {
-		if err := p.rewrite(ctx, &p.segments[i]); err != nil {
-			return p.gone, fmt.Errorf("prune journal segment %d: %w", p.segments[i].number, err)
-		}
-		if tell != nil {
-			tell(uint64(len(p.segments)-i), uint64(len(p.segments)))
-		}
+	if err := p.rewriteAll(ctx, segments, tell); err != nil {
+		return p.gone, err
 	}
-	return p.gone, nil
+	if segments, err = p.plan(ctx); err != nil {
+		return p.gone, err
+	}
+	return p.gone, p.rewriteAll(ctx, segments, nil)
 }
 
 // pruner is a run of Prune.
 type pruner struct {
-	e        *Engine
-	books    map[uint32]*prunedBook // by number
-	segments []prunedSegment
-	heads    []sectionHead
-	decoder  decoder
-	hasher   ledger.Hasher
-	writer   recordWriter
-	dropped  uint64 // rows that were left out so far, also when nothing was written
-	gone     uint64
+	e       *Engine
+	books   map[uint32]*prunedBook // by number
+	heads   []sectionHead
+	decoder decoder
+	hasher  ledger.Hasher
+	writer  recordWriter
+	dropped uint64 // rows that were left out so far, also when nothing was written
+	gone    uint64
 }
 
 // prunedBook is a tenant with archived months whose rows have not all left.
 type prunedBook struct {
-	*book
+	*view
 	months map[calendar.Month]bool
 	last   uint64 // the last row of them
-	chain  [32]byte
-	passed bool // the plan has come to the last row
+	passed bool   // the plan has come to the last row
+	tile   plannedTile
+	whole  bitSet // tiles that need nothing but their hash, by index
 }
 
-// prunedSegment is one that holds rows of archived months, and the chains where it begins.
-type prunedSegment struct {
-	number uint32
-	chains map[uint32][32]byte
+// leaves reports whether an event is one that leaves: adjusted ones stay.
+func (b *prunedBook) leaves(r *ledger.Row) bool {
+	return r.Kind() == ledger.EventRow && b.months[r.Event.Month()] && r.Event.Status() != usage.Adjusted
 }
+
+// now is what every row so far can be read and hashed with: rows may name meters that came since.
+func (b *prunedBook) now() *resident.Set { return b.b.published.Load().resident }
 
 // find lists the tenants that have something to prune. The first row of a month leaves last.
 func (p *pruner) find() error {
 	for _, b := range p.e.booksByNumber() {
 		now := b.published.Load()
 		v := &view{e: p.e, b: b, from: &p.e.state.Reader, resident: now.resident, head: now.head}
-		out := &prunedBook{book: b, months: map[calendar.Month]bool{}}
+		out := &prunedBook{view: v, months: map[calendar.Month]bool{}}
 		for _, a := range now.resident.Horizon.Archives {
 			if a.First == 0 {
 				continue
@@ -109,31 +113,6 @@ func (p *pruner) find() error {
 	return nil
 }
 
-// plan reads the journal from its first segment on, which gives the chains, until the last row that can leave.
-func (p *pruner) plan(ctx context.Context) error {
-	for number := uint32(1); !p.passed(); number++ {
-		if number > p.e.journal.Sealed() {
-			// What is left to prune is in the segment that is still written to.
-			if err := p.e.journal.Seal(); err != nil {
-				return err
-			}
-		}
-		s := prunedSegment{number: number, chains: map[uint32][32]byte{}}
-		for n, b := range p.books {
-			s.chains[n] = b.chain
-		}
-		some := false
-		err := p.scan(ctx, number, func(_ journal.Position, left []byte) { some = some || left != nil })
-		if err != nil {
-			return fmt.Errorf("read journal segment %d: %w", number, err)
-		}
-		if some {
-			p.segments = append(p.segments, s)
-		}
-	}
-	return nil
-}
-
 // months lists those whose rows leave, of any tenant.
 func (p *pruner) months() map[calendar.Month]bool {
 	out := map[calendar.Month]bool{}
@@ -143,17 +122,8 @@ func (p *pruner) months() map[calendar.Month]bool {
 	return out
 }
 
-func (p *pruner) passed() bool {
-	for _, b := range p.books {
-		if !b.passed {
-			return false
-		}
-	}
-	return true
-}
-
-// scan tells what would be left of each record of a segment.
-func (p *pruner) scan(ctx context.Context, number uint32, fn func(pos journal.Position, left []byte)) error {
+// scan reads the records of a segment.
+func (p *pruner) scan(ctx context.Context, number uint32, fn func(pos journal.Position, payload []byte) error) error {
 	from, to := journal.Position{Segment: number}, journal.Position{Segment: number + 1}
 	return p.e.journal.Scan(from, to, func(pos, _ journal.Position, payload []byte) error {
 		if err := ctx.Err(); err != nil {
@@ -162,31 +132,41 @@ func (p *pruner) scan(ctx context.Context, number uint32, fn func(pos journal.Po
 		if p.e.closed.Load() {
 			return errClosed()
 		}
-		left, err := p.record(payload)
-		if err != nil {
+		if err := fn(pos, payload); err != nil {
 			return fmt.Errorf("record at %s: %w", pos, err)
 		}
-		fn(pos, left)
 		return nil
 	})
 }
 
-// rewrite prunes one sealed segment.
-func (p *pruner) rewrite(ctx context.Context, s *prunedSegment) error {
-	for n, chain := range s.chains {
-		p.books[n].chain = chain
+// rewriteAll prunes segments, the last one first.
+func (p *pruner) rewriteAll(ctx context.Context, segments []uint32, tell func(done, total uint64)) error {
+	for i := len(segments) - 1; i >= 0; i-- {
+		if err := p.rewrite(ctx, segments[i]); err != nil {
+			return fmt.Errorf("prune journal segment %d: %w", segments[i], err)
+		}
+		if tell != nil {
+			tell(uint64(len(segments)-i), uint64(len(segments)))
+		}
 	}
+	return nil
+}
+
+// rewrite prunes one sealed segment.
+func (p *pruner) rewrite(ctx context.Context, number uint32) error {
 	before := p.dropped
 	changed := map[uint32][]byte{}
-	err := p.scan(ctx, s.number, func(pos journal.Position, left []byte) {
+	err := p.scan(ctx, number, func(pos journal.Position, payload []byte) error {
+		left, err := p.record(payload)
 		if left != nil {
 			changed[pos.Offset] = left
 		}
+		return err
 	})
 	if err != nil {
 		return err
 	}
-	err = p.e.journal.Rewrite(s.number, func(pos journal.Position, payload []byte) ([]byte, error) {
+	err = p.e.journal.Rewrite(number, func(pos journal.Position, payload []byte) ([]byte, error) {
 		if left, ok := changed[pos.Offset]; ok {
 			return left, nil
 		}
@@ -233,21 +213,19 @@ func (p *pruner) section(h *sectionHead) (*section, error) {
 	if b == nil {
 		return nil, nil //nolint:nilnil // nothing changes
 	}
-	s, err := p.decoder.decode(*h, b.published.Load().resident)
+	s, err := p.decoder.decode(*h, b.now())
 	if err != nil {
 		return nil, err
 	}
-	b.chain = s.after(b.chain, &p.hasher)
-	b.passed = b.passed || s.first+uint64(s.count())-1 >= b.last
-	out := &section{tenant: s.tenant, first: s.first, at: s.at, had: s.count(), chain: b.chain}
+	out := &section{tenant: s.tenant, first: s.first, at: s.at, had: s.count()}
 	changed, links := false, s.links
 	for i := range s.rows {
 		r := &s.rows[i]
 		archived := s.isArchived(i)
-		if r.Event != nil {
+		if r.Kind() == ledger.EventRow {
 			own := links[:len(r.Event.Outcomes)]
 			links = links[len(own):]
-			if b.months[r.Event.Month()] && r.Event.Status() != usage.Adjusted {
+			if b.leaves(r) {
 				changed = true
 				p.dropped++
 				continue
@@ -262,8 +240,9 @@ func (p *pruner) section(h *sectionHead) (*section, error) {
 		out.rows = append(out.rows, *r)
 		out.archived = append(out.archived, archived)
 	}
-	if !changed {
-		return nil, nil //nolint:nilnil // nothing changes
+	more, err := p.keep(b, &s, out)
+	if err != nil || !changed && !more {
+		return nil, err
 	}
 	return out, nil
 }
@@ -282,7 +261,7 @@ func (v *view) hasLeft(seq uint64) (bool, error) {
 
 // Sections implements store.View.
 func (v *view) Sections(first uint64, fn func(*ledger.Section) error) error {
-	return v.Remains(first, func(s *ledger.Section) error {
+	return v.PrunedSections(first, func(s *ledger.Section) error {
 		if s.Gone == 0 {
 			return fn(s)
 		}

@@ -8,10 +8,10 @@ import (
 	"github.com/tallystick/tallystick/internal/store/engine/wire"
 )
 
-// prunedVersion is a record some of whose rows have left. Each of its sections says after its number of rows whether it is whole, and if
-// not, the chain after it and how many rows are left. A row that is left stands behind how many rows before it have left, doubled, plus one
-// when it is of an archived month. docs/formats.md gives every byte.
-const prunedVersion = 4
+// prunedVersion is a record some of whose rows have left. Each of its sections says after its number of rows whether it
+// is whole, and if not, how many rows are left and what was kept of the tree. A row that is left stands behind how many
+// rows before it have left, doubled, plus one when it is of an archived month. docs/formats.md gives every byte.
+const prunedVersion = 6
 
 const (
 	sectionWhole  = 0
@@ -25,8 +25,9 @@ func readPrunedHead(r *wire.Reader, h *sectionHead, rows uint64) uint64 {
 		return rows
 	case sectionPruned:
 		h.pruned = true
-		copy(h.chain[:], r.Take(uint64(len(h.chain))))
-		return r.Uvarint()
+		left := r.Uvarint()
+		h.kept = readKept(r, h.first, rows)
+		return left
 	}
 	r.Bad = true
 	return 0
@@ -42,8 +43,8 @@ func (w *recordWriter) pruned(b []byte, s *section) []byte {
 	b = binary.AppendVarint(b, int64(s.at))
 	b = binary.AppendUvarint(b, uint64(s.count()))
 	b = append(b, sectionPruned)
-	b = append(b, s.chain[:]...)
 	b = binary.AppendUvarint(b, uint64(len(s.rows)))
+	b = s.kept.append(b)
 	b = w.rows(b, s)
 	binary.LittleEndian.PutUint32(b[start:], uint32(len(b)-start-4))
 	return b
@@ -67,8 +68,8 @@ func (h *sectionHead) copy(b []byte) []byte {
 	b = binary.AppendVarint(b, int64(h.at))
 	b = binary.AppendUvarint(b, uint64(h.rows))
 	if h.pruned {
-		b = append(append(b, sectionPruned), h.chain[:]...)
-		b = binary.AppendUvarint(b, uint64(h.left))
+		b = binary.AppendUvarint(append(b, sectionPruned), uint64(h.left))
+		b = h.kept.append(b)
 	} else {
 		b = append(b, sectionWhole)
 	}
@@ -99,14 +100,6 @@ func headAt(payload []byte, tenant uint32, p state.Section) (sectionHead, error)
 }
 
 func (s *section) isArchived(i int) bool { return s.archived != nil && s.archived[i] }
-
-// after is the chain after the section.
-func (s *section) after(chain [32]byte, h *ledger.Hasher) [32]byte {
-	if s.had > 0 {
-		return s.chain
-	}
-	return h.Next(chain, s.rows)
-}
 
 // found returns a row of a section of the book, or tells that it has left.
 func (b *book) found(s *section, seq uint64) (*ledger.Row, error) {

@@ -27,6 +27,7 @@ type work struct {
 	book *book
 
 	// Of Record.
+	by      string
 	events  []usage.Event
 	facts   []prepared
 	catalog *usage.Catalog // that the facts were prepared with

@@ -21,11 +21,11 @@ import (
 // Dictionaries that live as long as a segment were considered: they save some ten bytes on groups of one and nothing
 // on larger ones, and cost a dictionary to be loaded before any single row can be read.
 
-const recordVersion = 3
+const recordVersion = 5
 
 // The first byte of a row.
 const (
-	rowChange       = 1 << iota // not an event
+	rowOther        = 1 << iota // not an event: what it is, the other bits say
 	rowDerived                  // the key is derived; 32 raw bytes and the client's id follow
 	rowType                     // addressed by type
 	rowResource                 // has a resource
@@ -33,6 +33,12 @@ const (
 	rowCorrection               // corrects another
 	rowOne                      // quantity is one
 	rowPlainOutcome             // one outcome: on time, no overage, no member, its value is the quantity
+)
+
+// The first byte of a row that is not an event.
+const (
+	rowChange = rowOther
+	rowEntry  = rowOther | 1<<1
 )
 
 // The first byte of an outcome: the reason in the low bits.
@@ -141,11 +147,11 @@ type section struct {
 	rows   []ledger.Row
 	links  []link // of each event row's outcomes, in order
 
-	// Of a section whose rows have left: how many it had, the chain after it, and which of the rows that remain are of
-	// an archived month, so that nothing folds them any more.
+	// Of a section whose rows have left: how many it had, which of the rows that remain are of an archived month, so
+	// that nothing folds them any more, and what was kept of the tree.
 	had      int
-	chain    [32]byte
 	archived []bool
+	kept     kept
 }
 
 // count is how many rows the section had when it was committed.
@@ -175,19 +181,23 @@ func (w *recordWriter) section(b []byte, s *section) []byte {
 
 // rows encodes a section's rows, those of a pruned one each behind its mark.
 func (w *recordWriter) rows(b []byte, s *section) []byte {
+	b = w.by(b, s.rows)
 	last, key, at, next := s.links, "", s.at, s.first
 	for i := range s.rows {
 		if s.had > 0 {
 			b = binary.AppendUvarint(b, s.mark(i, next))
 			next = s.rows[i].Seq + 1
 		}
-		if c := s.rows[i].Change; c != nil {
-			b = w.change(append(b, rowChange), c)
-			continue
+		switch s.rows[i].Kind() {
+		case ledger.EventRow:
+			r := s.rows[i].Event
+			b = w.event(b, r, last[:len(r.Outcomes)], key, at)
+			last, key, at = last[len(r.Outcomes):], r.Key.Name, r.Time
+		case ledger.EntryRow:
+			b = w.entry(append(b, rowEntry), s.rows[i].Entry, s.at)
+		case ledger.ChangeRow:
+			b = w.change(append(b, rowChange), s.rows[i].Change)
 		}
-		r := s.rows[i].Event
-		b = w.event(b, r, last[:len(r.Outcomes)], key, at)
-		last, key, at = last[len(r.Outcomes):], r.Key.Name, r.Time
 	}
 	return b
 }

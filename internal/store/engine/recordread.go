@@ -53,9 +53,9 @@ type sectionHead struct {
 	body   []byte
 	offset uint32 // of the section within the payload
 
-	pruned bool // rows of it have left: this many are left, and the chain was this
+	pruned bool // rows of it have left: this many are left, and this was kept of the tree
 	left   int
-	chain  [32]byte
+	kept   kept
 }
 
 // readHeads lists the sections of a payload without decoding their rows.
@@ -122,8 +122,9 @@ func (d *decoder) decode(h sectionHead, set *resident.Set) (section, error) {
 	r := reader{Reader: wire.Reader{Rest: h.body}, refs: d.refs[:0]}
 	s := section{tenant: h.tenant, first: h.first, at: h.at}
 	if h.pruned {
-		s.had, s.chain, s.archived = h.rows, h.chain, make([]bool, h.left)
+		s.had, s.kept, s.archived = h.rows, h.kept, make([]bool, h.left)
 	}
+	readBy(&r, d.rows)
 	key, at := "", h.at
 	for i, next := 0, h.first; i < h.left; i, next = i+1, next+1 {
 		if h.pruned {
@@ -134,12 +135,16 @@ func (d *decoder) decode(h sectionHead, set *resident.Set) (section, error) {
 				return s, errRecord
 			}
 		}
-		row := ledger.Row{Seq: next, At: h.at}
-		flags := r.Byte()
-		if flags&rowChange != 0 {
+		row := ledger.Row{Seq: next, At: h.at, By: d.rows[i].By}
+		switch flags := r.Byte(); {
+		case flags == rowChange:
 			d.changes[i] = readChange(&r)
 			row.Change = &d.changes[i]
-		} else {
+		case flags == rowEntry:
+			row.Entry = readEntry(&r, h.at)
+		case flags&rowOther != 0:
+			return s, errRecord
+		default:
 			e := &d.events[i]
 			if err := d.event(&r, flags, e, key, at, d.rows[:i]); err != nil {
 				return s, err
@@ -152,11 +157,11 @@ func (d *decoder) decode(h sectionHead, set *resident.Set) (section, error) {
 		}
 	}
 	d.refs = r.refs
-	if len(r.Rest) != 0 {
+	if r.Bad || len(r.Rest) != 0 {
 		return s, errRecord
 	}
 	s.rows, s.links = d.rows, d.links
-	return s, nil
+	return s, s.checkKept()
 }
 
 func readChange(r *reader) ledger.Change {
@@ -244,7 +249,7 @@ func (d *decoder) slug(number uint32, before []ledger.Row) (string, error) {
 		}
 		r := &before[d.taken]
 		d.taken++
-		if r.Change == nil {
+		if r.Kind() != ledger.ChangeRow {
 			continue
 		}
 		ent := cloneEntity(r.Entity())

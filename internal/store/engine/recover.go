@@ -13,6 +13,7 @@ import (
 	"github.com/tallystick/tallystick/internal/core/entity"
 	"github.com/tallystick/tallystick/internal/core/kinds"
 	"github.com/tallystick/tallystick/internal/core/ledger"
+	"github.com/tallystick/tallystick/internal/core/tree"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/store"
 	"github.com/tallystick/tallystick/internal/store/engine/journal"
@@ -167,6 +168,10 @@ func (e *Engine) recover() error {
 	}
 	progress.end()
 	for _, b := range e.byID {
+		if head := b.published.Load().head; head.Tree.Size() != head.Seq {
+			return fmt.Errorf("the journal has no more than the first %d of %d rows of the tree of tenant %s: %w",
+				head.Tree.Size(), head.Seq, b.id, errRecord)
+		}
 		e.books.Store(b.id, b)
 	}
 	e.metrics.replayed(rows, time.Since(start))
@@ -259,17 +264,19 @@ func (e *Engine) replaySection(h *history, pos journal.Position, head sectionHea
 	links := s.links
 	for i := range s.rows {
 		r := &s.rows[i]
-		if r.Event == nil {
+		switch r.Kind() {
+		case ledger.EntryRow:
+			place.Entries = true
+			continue
+		case ledger.ChangeRow:
 			place.Changes = true
 			if derived {
-				if err := e.applyChange(b, r); err != nil {
+				if err := e.replayChange(b, r); err != nil {
 					return err
-				}
-				if b.id == "" {
-					e.nameBook(b)
 				}
 			}
 			continue
+		case ledger.EventRow:
 		}
 		notePlace(&place, r.Event)
 		if keys {
@@ -286,7 +293,18 @@ func (e *Engine) replaySection(h *history, pos journal.Position, head sectionHea
 		links = links[len(r.Event.Outcomes):]
 	}
 	if derived {
-		e.replayedSection(b, &s, place)
+		return e.replayedSection(b, &s, place)
+	}
+	return nil
+}
+
+// replayChange repeats what a change did. The first of a new tenant names it.
+func (e *Engine) replayChange(b *book, r *ledger.Row) error {
+	if err := e.applyChange(b, r); err != nil {
+		return err
+	}
+	if b.id == "" {
+		e.nameBook(b)
 	}
 	return nil
 }
@@ -355,14 +373,23 @@ func (e *Engine) nameBook(b *book) {
 	}
 }
 
-func (e *Engine) replayedSection(b *book, s *section, place state.Section) {
+func (e *Engine) replayedSection(b *book, s *section, place state.Section) (err error) {
+	if !b.resident.Exists() {
+		return errors.New("the first row of a ledger creates its tenant")
+	}
 	b.addPlace(place)
 	last := b.published.Load().head
-	last.Chain = s.after(last.Chain, &e.hasher)
+	var tiles []tree.Tile
+	if last.Tree, tiles, err = e.leaves.regrow(last.Tree, b.resident.TreeKeys, s); err != nil {
+		return err
+	}
+	b.tiles.add(tiles)
+	e.tiles.Add(int64(len(tiles)))
 	last.Seq, last.Clock = s.first+uint64(s.count())-1, s.at
 	b.seq, b.clock = last.Seq, last.Clock
 	b.published.Store(&published{head: last, resident: b.resident})
 	e.notes[0].heads[b] = struct{}{}
+	return nil
 }
 
 // afterReplayed keeps memory bounded however long the replay is.
@@ -375,7 +402,7 @@ func (e *Engine) afterReplayed(next journal.Position) error {
 			}
 		}
 	}
-	if e.cells.dirty >= e.cells.most || e.notes[0].full() {
+	if e.cells.dirty >= e.cells.most || e.notes[0].full() || e.tiles.Load() >= maxTiles {
 		return e.save(e.freeze(next))
 	}
 	return nil

@@ -32,7 +32,7 @@ func TestAChangeThatWasCommittedFirstDecides(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := e.prepare(b, events)
+	w, err := e.prepare(b, "", events)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -63,7 +63,7 @@ func (v *view) scanHole(q store.SliceQuery, m *slice.Missed, written uint64, fn 
 		return nil
 	}
 	return v.scanSpan(q, m.Span, written, func(r *ledger.Row) bool {
-		return r.Event == nil || m.Has(r.Event.Customer, r.Event.Time, r.Seq)
+		return r.Kind() != ledger.EventRow || m.Has(r.Event.Customer, r.Event.Time, r.Seq)
 	}, fn)
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tallystick/tallystick/internal/core/calendar"
+	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/store/engine/journal"
 	"github.com/tallystick/tallystick/internal/store/engine/slice"
 )
@@ -270,7 +271,8 @@ func (s *slicer) take(payload []byte, only *calendar.Month) (err error) {
 		}
 		slug := func(number uint32) string { return set.Catalog.Number(number).Slug }
 		for i := range section.rows {
-			if e := section.rows[i].Event; e != nil && (only == nil || e.Month() == *only) {
+			r := &section.rows[i]
+			if r.Kind() == ledger.EventRow && (only == nil || r.Event.Month() == *only) {
 				s.batch.Add(b.id, &section.rows[i], slug)
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/tallystick/tallystick/internal/core/calendar"
+	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/store/engine/journal"
 	"github.com/tallystick/tallystick/internal/store/engine/slice"
 )
@@ -65,7 +66,7 @@ func (c *sliceCheck) rows(b *book, pos journal.Position, s *section) {
 	catalog := b.published.Load().resident.Catalog
 	for i := range s.rows {
 		r := &s.rows[i]
-		if r.Event == nil || c.inHole(r.Event.Month(), pos) {
+		if r.Kind() != ledger.EventRow || c.inHole(r.Event.Month(), pos) {
 			continue
 		}
 		d := c.partAt(r.Event.Month(), pos)

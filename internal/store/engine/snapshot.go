@@ -147,8 +147,8 @@ type snapshotView struct {
 	snapshot *Snapshot
 }
 
-func (v *snapshotView) Remains(first uint64, fn func(*ledger.Section) error) error {
-	return v.view.Remains(first, func(s *ledger.Section) error {
+func (v *snapshotView) PrunedSections(first uint64, fn func(*ledger.Section) error) error {
+	return v.view.PrunedSections(first, func(s *ledger.Section) error {
 		if err := v.snapshot.going(); err != nil {
 			return err
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/store/engine/journal"
 	"github.com/tallystick/tallystick/internal/store/engine/keyindex"
 	"github.com/tallystick/tallystick/internal/store/engine/state"
@@ -171,10 +172,10 @@ func (c *keyCheck) section(b *book, s *section) error {
 		if s.rows[i].Seq <= last {
 			c.gone--
 		}
-		r := s.rows[i].Event
-		if r == nil {
+		if s.rows[i].Kind() != ledger.EventRow {
 			continue
 		}
+		r := s.rows[i].Event
 		if s.rows[i].Seq <= last {
 			c.events++
 		}

@@ -3,7 +3,6 @@ package engine
 import (
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/ledger"
@@ -79,7 +78,7 @@ func (v *view) Event(k usage.Key) (ledger.Row, []ledger.Row, error) {
 	if err != nil {
 		return ledger.Row{}, nil, err
 	}
-	if row.Event == nil || row.Event.Key != k {
+	if row.Kind() != ledger.EventRow || row.Event.Key != k {
 		return ledger.Row{}, nil, missing
 	}
 	var corrections []ledger.Row
@@ -126,7 +125,7 @@ func (v *view) row(seq uint64) (ledger.Row, error) {
 		if err != nil {
 			return ledger.Row{}, err
 		}
-		return cloneRow(r), nil
+		return r.Clone(), nil
 	}
 	var d decoder
 	s, err := v.e.readSection(v.b, seq, &d, v.resident)
@@ -137,7 +136,7 @@ func (v *view) row(seq uint64) (ledger.Row, error) {
 	if err != nil {
 		return ledger.Row{}, err
 	}
-	return cloneRow(r), nil
+	return r.Clone(), nil
 }
 
 // rowDecided also finds the transaction's own rows and those of the group being decided.
@@ -146,22 +145,6 @@ func (x *tx) rowDecided(seq uint64) (*ledger.Row, error) {
 		return &x.rows[seq-own], nil
 	}
 	return x.e.rowForJudging(x.b, seq)
-}
-
-func cloneRow(r *ledger.Row) ledger.Row {
-	out := *r
-	if r.Change != nil {
-		c := *r.Change
-		for _, s := range []*string{&c.Type, &c.Source, &c.Actor, &c.EntityType, &c.EntityID, &c.Payload} {
-			*s = strings.Clone(*s)
-		}
-		c.State.Kind, c.State.ID = strings.Clone(c.State.Kind), strings.Clone(c.State.ID)
-		c.State.Data = slices.Clone(c.State.Data)
-		out.Change = &c
-		return out
-	}
-	out.Event = r.Event.Clone()
-	return out
 }
 
 // Months implements store.View.

@@ -10,6 +10,7 @@ import (
 	"github.com/tallystick/tallystick/internal/core/amount"
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/ledger"
+	"github.com/tallystick/tallystick/internal/core/tree"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/store/engine/journal"
 )
@@ -18,7 +19,8 @@ import (
 // entities.go and audit.go have more of them.
 const (
 	kindMeta       = 'm'
-	kindHead       = 'h' // → id, seq, chain, clock
+	kindHead       = 'h' // → id, seq, tree, clock
+	kindTile       = 'l' // level, index → hash
 	kindCounter    = 'c' // month, slug, customer → counter
 	kindSection    = 's' // first seq → where it is
 	kindCorrected  = 'x' // target key, meter → what corrections did
@@ -70,7 +72,7 @@ type Head struct {
 // SetHead writes a tenant's head.
 func (c *Checkpoint) SetHead(h Head) {
 	v := binary.AppendUvarint(nil, h.Seq)
-	v = append(v, h.Chain[:]...)
+	v = tree.AppendBinary(v, h.Tree)
 	v = binary.AppendVarint(v, int64(h.Clock))
 	c.set(key(kindHead, h.Number), append(v, h.ID...))
 }
@@ -82,13 +84,48 @@ func (s *Reader) Heads() (out []Head, err error) {
 		r := read(v)
 		h := Head{Number: binary.BigEndian.Uint32(k[1:])}
 		h.Seq = r.Uvarint()
-		copy(h.Chain[:], r.Take(uint64(len(h.Chain))))
+		h.Tree = r.tree()
 		h.Clock = calendar.Micros(r.Varint())
 		h.ID = string(r.Rest)
 		out = append(out, h)
 		return true, r.err()
 	})
 	return out, err
+}
+
+// tree reads a tree.
+func (r *reader) tree() tree.Tree {
+	t, n, err := tree.ReadBinary(r.Rest)
+	if r.Bad = r.Bad || err != nil; r.Bad {
+		return tree.Tree{}
+	}
+	r.Rest = r.Rest[n:]
+	return t
+}
+
+func tileKey(tenant uint32, level int, index uint64) []byte {
+	return binary.BigEndian.AppendUint64(append(key(kindTile, tenant), byte(level)), index)
+}
+
+// SetTile writes the hash of a full tile of a tenant's tree.
+func (c *Checkpoint) SetTile(tenant uint32, t tree.Tile) {
+	c.set(tileKey(tenant, t.Level, t.Index), t.Hash[:])
+}
+
+// Tiles calls fn for the tiles of a level from one index to another, in order, as far as the state has them.
+func (s *Reader) Tiles(tenant uint32, level int, first, last uint64, fn func(tree.Tile)) error {
+	prefix := append(key(kindTile, tenant), byte(level))
+	return s.scan(prefix, tileKey(tenant, level, first), func(k, v []byte) (bool, error) {
+		if len(k) != len(prefix)+8 || len(v) != tree.HashSize {
+			return false, fmt.Errorf("tile entry: %w", errValue)
+		}
+		index := binary.BigEndian.Uint64(k[len(prefix):])
+		if index > last {
+			return false, nil
+		}
+		fn(tree.Tile{Level: level, Index: index, Hash: tree.Hash(v)})
+		return true, nil
+	})
 }
 
 // Section says where a tenant's rows from First on are.
@@ -98,7 +135,8 @@ type Section struct {
 	Position journal.Position
 	Offset   uint32 // within the record's payload
 	Adjusted bool   // has adjusted events
-	Changes  bool   // has rows that are not events
+	Changes  bool   // has changes
+	Entries  bool   // has entries
 	// MinTime and MaxTime bound the times of its events; Min is above Max when it has none.
 	MinTime, MaxTime calendar.Micros
 }
@@ -119,6 +157,9 @@ func (c *Checkpoint) SetSection(tenant uint32, s *Section) {
 	if s.Changes {
 		flags |= 2
 	}
+	if s.Entries {
+		flags |= 4
+	}
 	v = append(v, flags)
 	v = binary.AppendVarint(v, int64(s.MinTime))
 	v = binary.AppendVarint(v, int64(s.MaxTime-s.MinTime))
@@ -131,7 +172,7 @@ func readSection(k, v []byte) (Section, error) {
 	s.Position = journal.Position{Segment: uint32(r.Uvarint()), Offset: uint32(r.Uvarint())}
 	s.Offset = uint32(r.Uvarint())
 	flags := r.Byte()
-	s.Adjusted, s.Changes = flags&1 != 0, flags&2 != 0
+	s.Adjusted, s.Changes, s.Entries = flags&1 != 0, flags&2 != 0, flags&4 != 0
 	s.MinTime = calendar.Micros(r.Varint())
 	s.MaxTime = s.MinTime + calendar.Micros(r.Varint())
 	return s, r.err()

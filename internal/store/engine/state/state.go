@@ -23,7 +23,7 @@ import (
 // to its position; the state can therefore never know more than the journal.
 
 // Version of the keys and values below. Another one is never read: the state is made again from the journal instead.
-const Version = 2
+const Version = 3
 
 // Options of a state.
 type Options struct {

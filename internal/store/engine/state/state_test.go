@@ -19,6 +19,7 @@ import (
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/entity"
 	"github.com/tallystick/tallystick/internal/core/ledger"
+	"github.com/tallystick/tallystick/internal/core/tree"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/store"
 	"github.com/tallystick/tallystick/internal/store/engine/journal"
@@ -104,13 +105,15 @@ func TestCountersAreReadAsWritten(t *testing.T) {
 
 // Given one entry of every other kind, then it is read as it was written.
 func TestEntriesAreReadAsWritten(t *testing.T) {
+	var grown tree.Appender
+	tiles := grown.Append(make([]tree.Hash, 2*tree.TileRows+3), nil)
 	heads := []Head{
-		{Number: 1, ID: "a", Head: ledger.Head{Seq: math.MaxUint64, Chain: [32]byte{31: 9}, Clock: calendar.MaxMicros}},
+		{Number: 1, ID: "a", Head: ledger.Head{Seq: math.MaxUint64, Tree: grown.Tree(), Clock: calendar.MaxMicros}},
 		{Number: math.MaxUint32, ID: "é", Head: ledger.Head{}},
 	}
 	sections := []Section{
 		{First: 1, Rows: 2, MinTime: calendar.MaxMicros, MaxTime: calendar.MinMicros, Changes: true},
-		{First: 3, Rows: 1 << 20, Position: journal.Position{Segment: math.MaxUint32, Offset: math.MaxUint32}, Offset: math.MaxUint32, Adjusted: true, MinTime: calendar.MinMicros, MaxTime: calendar.MaxMicros},
+		{First: 3, Rows: 1 << 20, Position: journal.Position{Segment: math.MaxUint32, Offset: math.MaxUint32}, Offset: math.MaxUint32, Adjusted: true, Entries: true, MinTime: calendar.MinMicros, MaxTime: calendar.MaxMicros},
 	}
 	target := usage.Key{Space: usage.ClientSpace, Name: "t\xff"}
 	corrected := usage.Corrected{Times: 3, TimesOnTime: 2, All: dec("-1"), OnTime: dec("0.5")}
@@ -119,6 +122,11 @@ func TestEntriesAreReadAsWritten(t *testing.T) {
 		for _, h := range heads {
 			c.SetHead(h)
 		}
+		for _, tile := range tiles {
+			c.SetTile(1, tile)
+		}
+		c.SetTile(1, tree.Tile{Level: 2, Index: 1})
+		c.SetTile(2, tree.Tile{Level: 1, Index: 1})
 		c.SetUsed(1, math.MaxUint32)
 		c.SetUsed(1, 7)
 		c.SetCritical(1, "k", math.MaxUint8, math.MaxUint64)
@@ -137,12 +145,18 @@ func TestEntriesAreReadAsWritten(t *testing.T) {
 	want := func(what string, got, want any, err error) {
 		t.Helper()
 		exact := cmp.Comparer(func(a, b amount.Amount) bool { return a == b })
-		if d := cmp.Diff(want, got, exact, cmpopts.EquateEmpty()); err != nil || d != "" {
+		if d := cmp.Diff(want, got, exact, cmpopts.EquateComparable(tree.Tree{}), cmpopts.EquateEmpty()); err != nil || d != "" {
 			t.Errorf("%s (%v) -want +got:\n%s", what, err, d)
 		}
 	}
 	gotHeads, err := s.Heads()
 	want("heads", gotHeads, heads, err)
+	var gotTiles []tree.Tile
+	err = s.Tiles(1, 1, 0, 300, func(tile tree.Tile) { gotTiles = append(gotTiles, tile) })
+	want("tiles", gotTiles, tiles, err)
+	gotTiles = nil
+	err = s.Tiles(1, 1, 1, 1, func(tile tree.Tile) { gotTiles = append(gotTiles, tile) })
+	want("a tile", gotTiles, tiles[1:], err)
 	used, err := s.UsedMeters(1)
 	want("used meters", used, []uint32{7, math.MaxUint32}, err)
 	for meter, is := range map[uint32]bool{7: true, math.MaxUint32: true, 8: false} {
@@ -313,7 +327,7 @@ func TestForeignStatesAreRefused(t *testing.T) {
 	newer := metaValue(storeID, journal.Position{})
 	newer[0] = Version + 1
 	var version *VersionError
-	if err := tampered(t, newer); !errors.As(err, &version) || !strings.Contains(err.Error(), "version 2") || !strings.Contains(err.Error(), "tallystick rebuild") {
+	if err := tampered(t, newer); !errors.As(err, &version) || !strings.Contains(err.Error(), "version 3") || !strings.Contains(err.Error(), "tallystick rebuild") {
 		t.Errorf("another version: %v", err)
 	}
 	for what, meta := range map[string][]byte{
