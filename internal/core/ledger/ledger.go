@@ -168,9 +168,21 @@ func (h *Hasher) Grow(t tree.Tree, keys *tree.Keys, rows []Row, tiles []tree.Til
 
 // Check gives a section to a check of the tree: leaves of the rows that are there, and gaps where others have left.
 func (h *Hasher) Check(c *tree.Check, keys *tree.Keys, s *Section) error {
-	next := s.First
+	next, end := s.First, s.First+uint64(s.Count())
+	if s.Gone == 0 {
+		h.leaves = h.Leaves(keys, s.Rows, h.leaves[:0])
+		for i := range h.leaves {
+			if err := c.Add(h.leaves[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
 	for i := range s.Rows {
 		r := &s.Rows[i]
+		if r.Seq < next || r.Seq >= end {
+			return fmt.Errorf("row %d does not belong into the section from row %d to %d", r.Seq, s.First, end-1)
+		}
 		if err := c.Gone(int(r.Seq - next)); err != nil {
 			return err
 		}
@@ -179,5 +191,5 @@ func (h *Hasher) Check(c *tree.Check, keys *tree.Keys, s *Section) error {
 		}
 		next = r.Seq + 1
 	}
-	return c.Gone(int(s.First + uint64(s.Count()) - next))
+	return c.Gone(int(end - next))
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/tallystick/tallystick/internal/core/meter"
 	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/core/tenant"
+	"github.com/tallystick/tallystick/internal/core/tree"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/service/move"
 	"github.com/tallystick/tallystick/internal/service/verify"
@@ -350,7 +351,7 @@ func TestAMoveComparesHeads(t *testing.T) {
 	for name, bend := range map[string]func(*ledger.Head){
 		"a row less":    func(h *ledger.Head) { h.Seq-- },
 		"a row more":    func(h *ledger.Head) { h.Seq++ },
-		"another chain": func(h *ledger.Head) { h.Chain[31] ^= 1 },
+		"another tree":  func(h *ledger.Head) { h.Tree = otherTree(h.Tree) },
 		"another clock": func(h *ledger.Head) { h.Clock++ },
 	} {
 		to := naive.New(naive.Options{Now: storetest.NewClock().Now})
@@ -408,4 +409,11 @@ func TestEveryTenantIsMoved(t *testing.T) {
 		move.ErrDiffers) {
 		t.Errorf("a tenant beyond the first page of the target, which the source does not have: %v", err)
 	}
+}
+
+// otherTree is a tree of the same size with another root.
+func otherTree(t tree.Tree) tree.Tree {
+	var a tree.Appender
+	a.Append(make([]tree.Hash, t.Size()), nil)
+	return a.Tree()
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/tallystick/tallystick/internal/core/meter"
 	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/core/tenant"
+	"github.com/tallystick/tallystick/internal/core/tree"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/edge/archive"
 	"github.com/tallystick/tallystick/internal/service/move"
@@ -298,7 +299,7 @@ func events(t *testing.T, s store.Store) (out []string) {
 			var err error
 			after, end, err = v.Rows(after, store.RowHint{Events: true}, func(r *ledger.Row) bool {
 				if r.Event != nil {
-					out = append(out, fmt.Sprintf("%x", ledger.AppendCanonical(nil, &ledger.Row{Seq: 1, At: r.At, Event: r.Event})))
+					out = append(out, fmt.Sprintf("%x", ledger.AppendCanonical(nil, &ledger.Row{Seq: 1, At: r.At, Event: r.Event}, tree.Hash{})))
 				}
 				return true
 			})

@@ -17,6 +17,7 @@ import (
 	"github.com/tallystick/tallystick/internal/core/meter"
 	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/core/tenant"
+	"github.com/tallystick/tallystick/internal/core/tree"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/service/verify"
 	"github.com/tallystick/tallystick/internal/store"
@@ -194,7 +195,11 @@ func missing() error { return problem.New(problem.NotFound, "gone") }
 var wrongStores = map[string]wrong{
 	"head counts a row more": {head: func(h *ledger.Head) { h.Seq++ }},
 	"head's clock is off":    {head: func(h *ledger.Head) { h.Clock++ }},
-	"head's chain is off":    {head: func(h *ledger.Head) { h.Chain[31] ^= 1 }},
+	"head's tree is another": {head: func(h *ledger.Head) {
+		var a tree.Appender
+		a.Append(make([]tree.Hash, h.Seq), nil)
+		h.Tree = a.Tree()
+	}},
 	"a section is missing": {section: func(s *ledger.Section) *ledger.Section {
 		if s.First == 6 {
 			return nil
