@@ -60,7 +60,7 @@ a database may be.`,
 	urlFlag(c, &server)
 	c.Flags().StringVar(&out, "out", "", "the `FOLDER` to fill, or - for standard output")
 	c.Flags().StringVar(&format, "format", string(export.Parquet), "parquet, csv or ndjson")
-	c.Flags().StringVar(&kind, "rows", string(export.Events), "events, or changes: what the audit log tells")
+	c.Flags().StringVar(&kind, "rows", string(export.Events), "events, entries of accounts, or changes: what the audit log shows")
 	c.Flags().StringVar(&o.Filter.Tenant, "tenant", "", "only this tenant's rows; default: everybody's")
 	c.Flags().StringVar(&o.Filter.Meter, "meter", "", "only events that fed this meter")
 	c.Flags().StringVar(&o.Filter.Customer, "customer", "", "only this customer's events")
@@ -79,10 +79,10 @@ func checkExport(o *export.Options, out string, asJSON bool) error {
 		return wrongUse("--json prints the result where --out - writes the rows: leave one of them out")
 	case !slices.Contains([]export.Format{export.Parquet, export.CSV, export.NDJSON}, o.Format):
 		return wrongUse("--format is parquet, csv or ndjson, not %q", o.Format)
-	case !slices.Contains([]export.Kind{export.Events, export.Changes}, o.Kind):
-		return wrongUse("--rows is events or changes, not %q", o.Kind)
-	case o.Kind == export.Changes && (o.Filter.Meter != "" || o.Filter.Customer != ""):
-		return wrongUse("--meter and --customer choose among events: leave them out with --rows changes")
+	case !slices.Contains([]export.Kind{export.Events, export.Entries, export.Changes}, o.Kind):
+		return wrongUse("--rows is events, entries or changes, not %q", o.Kind)
+	case o.Kind != export.Events && (o.Filter.Meter != "" || o.Filter.Customer != ""):
+		return wrongUse("--meter and --customer choose among events: leave them out with --rows %s", o.Kind)
 	case o.PartRows < 1:
 		return wrongUse("--part-rows must be at least 1")
 	}

@@ -22,7 +22,7 @@ func newMoveCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "move",
 		Short: "Carry all ledgers to another, empty store and verify them there",
-		Long: `Copies every tenant's ledger as it is: numbers, times, verdicts and chain of hashes. Then it
+		Long: `Copies every tenant's ledger as it is: numbers, times, verdicts and tree of hashes. Then it
 verifies the target, and marks the source as moved in a last row of each ledger: from then on the
 source stays readable, refuses writes and names the new place. Stop the servers on both first. A
 move that broke off is gone on with by running it again.
@@ -65,7 +65,7 @@ func showMove(out io.Writer, m move.Report, place string, asJSON bool) error {
 		fmt.Fprintf(out, "ok: everything was moved to %s already, and the source is marked\n", place)
 		return nil
 	}
-	fmt.Fprintf(out, "ok: %s of %s at %s, %d of them moved now; heads, chains and counters agree; "+
+	fmt.Fprintf(out, "ok: %s of %s at %s, %d of them moved now; heads, trees and counters agree; "+
 		"the source takes no more writes\n",
 		counted(m.Rows, "row"), counted(m.Tenants, "tenant"), place, m.Moved)
 	return nil

@@ -199,6 +199,6 @@ func restoreAll(c *cobra.Command, from store.Store, name string, asJSON bool) (e
 			Rows    uint64 `json:"rows"`
 		}{true, moved.Tenants, moved.Rows})
 	}
-	fmt.Fprintf(c.OutOrStdout(), "ok: restored %s of %s, with their chains\n", counted(moved.Rows, "row"), counted(moved.Tenants, "tenant"))
+	fmt.Fprintf(c.OutOrStdout(), "ok: restored %s of %s, with their trees\n", counted(moved.Rows, "row"), counted(moved.Tenants, "tenant"))
 	return nil
 }

@@ -26,7 +26,7 @@ func newVerifyCommand() *cobra.Command {
 		Use:   "verify",
 		Short: "Prove that the ledger and everything derived from it agree",
 		Long: `Reads every file of an embedded store that no server has open, or every row of a
-database, checks every checksum and every key, recomputes every counter and the chain of
+database, checks every checksum and every key, recomputes every counter and the tree of
 hashes from the ledger's rows, and lists what differs. Exit code 1 means that something
 does, or could not be read. With --url a running server does it beside its other work: all of
 it with the operator's key, one tenant's books with an admin key of the tenant.`,
@@ -197,7 +197,7 @@ func showReport(out io.Writer, r verify.Report, failed error, asJSON bool) error
 			counted(r.Found, "difference"), counted(r.Rows, "row"), ledgersOf(&r))
 	}
 	if !asJSON {
-		fmt.Fprintf(out, "ok: %s of %s, %s: every file, key, counter and chain agrees with the ledger\n",
+		fmt.Fprintf(out, "ok: %s of %s, %s: every file, key, counter and tree agrees with the ledger\n",
 			counted(r.Rows, "row"), ledgersOf(&r), counted(r.Counters, "counter"))
 	}
 	return nil

@@ -97,11 +97,11 @@ func getLedgerRows(x *exchange) error {
 	if kind == "" {
 		kind = export.Events
 	}
-	if !slices.Contains([]export.Kind{export.Events, export.Changes}, kind) {
-		return badParameter("rows", "must be events or changes")
+	if !slices.Contains([]export.Kind{export.Events, export.Entries, export.Changes}, kind) {
+		return badParameter("rows", "must be events, entries or changes")
 	}
 	f := export.Filter{Tenant: x.param, Meter: q.get("meter"), Customer: q.get("customer")}
-	if kind == export.Changes && (f.Meter != "" || f.Customer != "") {
+	if kind != export.Events && (f.Meter != "" || f.Customer != "") {
 		return badParameter("rows", "meter and customer choose among events")
 	}
 	if f.From, err = q.moment("from"); err != nil {
