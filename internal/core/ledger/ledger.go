@@ -137,10 +137,13 @@ func (h *Hasher) appendCanonical(b []byte, keys *tree.Keys, r *Row) []byte {
 // rowsAtOnce bounds the rows that are encoded before they are hashed side by side, and with them the buffer.
 const rowsAtOnce = 512
 
-// Leaves appends the leaves of rows, which follow one another without a gap.
+// Leaves appends the leaves of rows.
 func (h *Hasher) Leaves(keys *tree.Keys, rows []Row, into []tree.Hash) []tree.Hash {
 	for len(rows) > 0 {
-		n := min(len(rows), rowsAtOnce)
+		n := 1
+		for n < min(len(rows), rowsAtOnce) && rows[n].Seq == rows[n-1].Seq+1 {
+			n++
+		}
 		h.buf, h.ends, h.encoded = h.buf[:0], h.ends[:0], h.encoded[:0]
 		for i := range rows[:n] {
 			h.buf = h.appendCanonical(h.buf, keys, &rows[i])

@@ -150,6 +150,12 @@ func TestGrowingInSectionsOrAtOnce(t *testing.T) {
 	for from := 0; from < len(rows); from += 37 {
 		parts, later = h.Grow(parts, k, rows[from:min(len(rows), from+37)], later)
 	}
+	gaps := slices.DeleteFunc(slices.Clone(rows), func(r Row) bool { return r.Seq%7 == 0 || r.Seq > 300 && r.Seq < 320 })
+	for i, leaf := range h.Leaves(k, gaps, nil) {
+		if leaf != h.Leaf(k, &gaps[i]) {
+			t.Errorf("the leaf of row %d is another among rows with gaps", gaps[i].Seq)
+		}
+	}
 	if once != parts || len(tiles) != 2 || !slices.Equal(tiles, later) {
 		t.Errorf("%v and %v, tiles %v and %v", once, parts, tiles, later)
 	}

@@ -204,7 +204,7 @@ func TestCSVHoldsEveryRow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Join(lines[0], ","); got != "tenant,seq,id,status,overage,meter,type,customer,resource,time,quantity,properties,client_id,corrects,reason,received_at,outcomes" {
+	if got := strings.Join(lines[0], ","); got != "tenant,seq,id,status,overage,meter,type,customer,resource,time,quantity,properties,client_id,corrects,reason,received_at,by,outcomes" {
 		t.Errorf("the header is %s", got)
 	}
 	want := w.rows("acme", Events)
