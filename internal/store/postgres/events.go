@@ -78,12 +78,13 @@ func (a *eventArrays) plain(tenantID string, at calendar.Micros) [][]byte {
 
 // common are the parameters that all rows have.
 func (a *eventArrays) common(tenantID string, at calendar.Micros) [][]byte {
-	return [][]byte{[]byte(tenantID), timeParam(at), a.key.param(), a.seq.param(), a.time.param(), a.quantity.param(), a.given.param(),
-		a.meter.param(), a.customer.param(), a.resource.param(), a.properties.param(), a.by.param()}
+	return [][]byte{[]byte(tenantID), timeParam(at), a.key.param(), a.seq.param(), a.time.param(), a.quantity.param(),
+		a.given.param(), a.meter.param(), a.customer.param(), a.resource.param(), a.properties.param(), a.by.param()}
 }
 
 func (a *eventArrays) full(tenantID string, at calendar.Micros) [][]byte {
-	return append(a.common(tenantID, at), a.adjusted.param(), a.eventType.param(), a.clientID.param(), a.corrects.param(), a.reason.param(), a.outcomes.param())
+	return append(a.common(tenantID, at), a.adjusted.param(), a.eventType.param(), a.clientID.param(),
+		a.corrects.param(), a.reason.param(), a.outcomes.param())
 }
 
 // slugs finds meters by slug; a catalog does.

@@ -6,10 +6,11 @@
 // of a tenant is never trusted by itself: the head under the lock says whether it still holds.
 //
 // Where to look: lane.go has the waiting batches of a tenant ride along in one transaction, record.go is that
-// transaction, history.go shows the rules what it fetched, write.go is all that is ever written, entities.go and
-// lookup.go keep and find entities of every kind, resident.go is what a node holds decoded, update.go, import.go and
-// view.go are the rest of the port, guard.go is what must hold for the walls between tenants to stand, and fault.go
-// says which failures are tried again.
+// transaction, history.go shows the rules what it fetched, write.go is all that is ever written, tree.go is what the
+// tables have of a ledger's tree and prune.go what they keep of rows that leave, entities.go and lookup.go keep and find
+// entities of every kind, resident.go is what a node holds decoded, update.go, import.go and view.go are the rest of the
+// port, guard.go is what must hold for the walls between tenants to stand, and fault.go says which failures are tried
+// again.
 package postgres
 
 import (
@@ -48,7 +49,8 @@ type Options struct {
 	ConnectTimeout time.Duration
 	// Metrics takes the store's figures. Default: none.
 	Metrics prometheus.Registerer
-	// PruneRows is how many row numbers one transaction of pruning covers. Default: 5000.
+	// PruneRows is how many row numbers one transaction of pruning covers, in whole tiles of the tree: at least one.
+	// Default: 5120.
 	PruneRows uint64
 	// Kinds are the kinds of entities that this build knows. Default: kinds.All().
 	Kinds *entity.Kinds

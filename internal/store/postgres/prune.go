@@ -36,9 +36,9 @@ func (s *Store) Prune(ctx context.Context, report func(done, total uint64)) (pru
 	var jobs []pruneJob
 	var done, total uint64
 	err = store.EachTenant(ctx, s, func(t *store.Listed) error {
-		return s.View(ctx, t.ID, func(v store.View) error {
+		return s.viewing(ctx, t.ID, func(v *view) error {
 			for _, a := range v.Horizon().Archives {
-				jobs = append(jobs, pruneJob{s: s, tenantID: t.ID, set: v.(*view).set, size: v.Head().Seq, archive: a})
+				jobs = append(jobs, pruneJob{s: s, tenantID: t.ID, set: v.set, size: v.base, archive: a})
 				total += a.Rows
 			}
 			return nil

@@ -234,12 +234,15 @@ func TestPruningInSeveralRunsKeepsTheSame(t *testing.T) {
 func (l *leaver) pruneOnce(m calendar.Month) (pruned int) {
 	l.Helper()
 	var j pruneJob
-	l.look(func(v store.View) error {
+	err := l.viewing(context.Background(), "acme", func(v *view) error {
 		a, _ := v.Horizon().Archive(m)
-		j = pruneJob{s: l.Store, tenantID: "acme", set: v.(*view).set, size: v.Head().Seq, archive: a}
+		j = pruneJob{s: l.Store, tenantID: "acme", set: v.set, size: v.base, archive: a}
 		return nil
 	})
-	err := l.pruning(context.Background(), "acme", func(c *session) error {
+	if err != nil {
+		l.Fatal(err)
+	}
+	err = l.pruning(context.Background(), "acme", func(c *session) error {
 		n, _, err := j.pruneTiles(context.Background(), c, j.archive.Last)
 		pruned = int(n)
 		return err
@@ -291,6 +294,7 @@ func TestADamagedTreeIsFound(t *testing.T) {
 	if found := l.faults(); found != nil {
 		t.Fatal(found)
 	}
+	damaged := []string{"heads", "tiles", "leaves", "entries", "usage_events"}
 	last := l.kept()[len(l.kept())-1] // in the tile that is not full
 	for _, damage := range []string{
 		"UPDATE %s.heads SET tree = set_byte(tree, 0, get_byte(tree, 0) # 1)", // its size
@@ -302,7 +306,8 @@ func TestADamagedTreeIsFound(t *testing.T) {
 		"UPDATE %s.tiles SET hash = set_byte(hash, 0, get_byte(hash, 0) # 1) WHERE index = 2", // it left whole
 		"UPDATE %s.tiles SET hash = substr(hash, 1, 31) WHERE index = 1",
 		"DELETE FROM %s.tiles WHERE index = 3",
-		"UPDATE %s.leaves SET hash = set_byte(hash, 5, get_byte(hash, 5) # 4) WHERE seq = (SELECT min(seq) FROM %[1]s.leaves)",
+		"UPDATE %s.leaves SET hash = set_byte(hash, 5, get_byte(hash, 5) # 4) " +
+			"WHERE seq = (SELECT min(seq) FROM %[1]s.leaves)",
 		fmt.Sprintf("UPDATE %%s.leaves SET hash = set_byte(hash, 5, get_byte(hash, 5) # 4) WHERE seq = %d", last),
 		fmt.Sprintf("DELETE FROM %%s.leaves WHERE seq = %d", last),
 		"UPDATE %s.entries SET balance = balance + 1 WHERE seq = (SELECT min(seq) FROM %[1]s.entries)",
@@ -311,15 +316,16 @@ func TestADamagedTreeIsFound(t *testing.T) {
 		"DELETE FROM %s.entries WHERE seq = (SELECT min(seq) FROM %[1]s.entries)",
 	} {
 		damage = fmt.Sprintf(damage, Schema)
-		for _, name := range []string{"heads", "tiles", "leaves", "entries", "usage_events"} {
+		for _, name := range damaged {
 			l.exec("CREATE TABLE " + name + "_before AS SELECT * FROM tallystick." + name)
 		}
 		l.exec(damage)
 		if l.faults() == nil {
 			t.Errorf("not found: %s", damage)
 		}
-		for _, name := range []string{"heads", "tiles", "leaves", "entries", "usage_events"} {
-			l.exec("DELETE FROM tallystick." + name + "; INSERT INTO tallystick." + name + " SELECT * FROM " + name + "_before; DROP TABLE " + name + "_before")
+		for _, name := range damaged {
+			l.exec(fmt.Sprintf("DELETE FROM %[2]s.%[1]s; INSERT INTO %[2]s.%[1]s SELECT * FROM %[1]s_before; "+
+				"DROP TABLE %[1]s_before", name, Schema))
 		}
 		if found := l.faults(); found != nil {
 			t.Fatalf("put right again after %s: %v", damage, found)

@@ -27,6 +27,10 @@ type view struct {
 
 // View implements store.Store.
 func (s *Store) View(ctx context.Context, tenantID string, fn func(store.View) error) error {
+	return s.viewing(ctx, tenantID, func(v *view) error { return fn(v) })
+}
+
+func (s *Store) viewing(ctx context.Context, tenantID string, fn func(*view) error) error {
 	if err := s.open(ctx); err != nil {
 		return err
 	}
