@@ -32,11 +32,18 @@ type pruned struct {
 	head  ledger.Head
 }
 
+// midTile is a number of rows that ends inside of a tile that leaves whole with the older month.
+const midTile = 3*tree.TileRows + 100
+
 var older, newer = storetest.Month - 2, storetest.Month - 1
 
-func newPruned(t testing.TB, fs vfs.FS) (*pruned, *Engine) {
+func newPruned(t *testing.T, fs vfs.FS, sent func(e *Engine, rows uint64)) (*pruned, *Engine) {
 	p := &pruned{t: t, clock: storetest.NewClock()}
-	e := mustOpen(t, tiny(fs, p.clock.Now))
+	o := tiny(fs, p.clock.Now)
+	if sent != nil {
+		o.CheckpointBytes, o.IndexEntries, o.Counters = 1<<30, 10_000, 1000 // only the test makes checkpoints
+	}
+	e := mustOpen(t, o)
 	if err := storetest.Create(e, "acme", storetest.NewMeter("calls", meter.Sum)); err != nil {
 		t.Fatal(err)
 	}
@@ -55,6 +62,9 @@ func newPruned(t testing.TB, fs vfs.FS) (*pruned, *Engine) {
 		for some := range slices.Chunk(events, 80) { // so many fit a segment
 			if _, err := e.Record(context.Background(), store.Batch{Tenant: "acme", By: "acme.k1", Events: some}); err != nil {
 				t.Fatal(err)
+			}
+			if sent != nil {
+				sent(e, uint64(n))
 			}
 		}
 	}
@@ -216,7 +226,7 @@ func (p *pruned) again(e *Engine, what string) *Engine {
 func TestPruningKeepsTheTree(t *testing.T) {
 	var ends [2][]uint64
 	for run, months := range [][][]calendar.Month{{{older}, {newer}}, {{newer, older}}} {
-		p, e := newPruned(t, vfs.NewMem())
+		p, e := newPruned(t, vfs.NewMem(), nil)
 		for _, some := range months {
 			for _, m := range some {
 				p.archive(e, m)
@@ -268,7 +278,7 @@ func (s *snaps) Rename(from, to string) error {
 func TestPowerFailsWhilePruning(t *testing.T) {
 	disk := vfs.NewCrashableMem()
 	fs := &snaps{FS: disk, disk: disk}
-	p, e := newPruned(t, fs)
+	p, e := newPruned(t, fs, nil)
 	p.archive(e, older)
 	p.prune(e)
 	p.archive(e, newer)
@@ -292,11 +302,50 @@ func TestPowerFailsWhilePruning(t *testing.T) {
 	}
 }
 
+// Given a state from before the pruning that ends inside of a tile, when a start replays what is left of the tile, which
+// is its hash, then the tree is what it was.
+func TestAStateFromBeforeThePruning(t *testing.T) {
+	disk := vfs.NewCrashableMem()
+	saved := uint64(0)
+	p, e := newPruned(t, disk, func(e *Engine, rows uint64) {
+		if saved == 0 && rows > midTile {
+			checkpointNow(t, e)
+			saved = e.byID["acme"].published.Load().head.Seq
+		}
+	})
+	p.archive(e, older)
+	p.check(e, "whole")
+	p.prune(e)
+	p.check(e, "pruned")
+	left := disk.CrashClone(vfs.CrashCloneCfg{})
+	mustEnd(t, e)
+	before := mustState(t, left)
+	if before.Tree.Size() != saved || tileOf(saved) != tileOf(midTile) || saved%tree.TileRows == 0 {
+		t.Fatalf("the state has %d rows, %d were saved", before.Tree.Size(), saved)
+	}
+	e = mustOpen(t, tiny(left, p.clock.Now))
+	p.check(e, "replayed")
+	mustEnd(t, p.again(e, "replayed"))
+}
+
+// mustState reads the head that the state has.
+func mustState(t *testing.T, fs *vfs.MemFS) ledger.Head {
+	e, err := open(&Options{Dir: "data", FS: fs.CrashClone(vfs.CrashCloneCfg{}), Kinds: storetest.Kinds(), NoSlices: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	heads, err := e.state.Heads()
+	if err = errors.Join(err, e.release()); err != nil || len(heads) != 1 {
+		t.Fatalf("%d heads: %v", len(heads), err)
+	}
+	return heads[0].Head
+}
+
 // Given what is left of a segment, when a bit of it flips, then a rebuild refuses it: what was kept of the tree is as
 // well guarded as a row.
 func TestFlippedBitsOfKeptHashesAreFound(t *testing.T) {
 	disk := vfs.NewCrashableMem()
-	p, e := newPruned(t, disk)
+	p, e := newPruned(t, disk, nil)
 	p.archive(e, older)
 	p.prune(e)
 	mustEnd(t, e)
