@@ -444,9 +444,8 @@ func batchBound(facts []prepared) int {
 // maxInherited bounds what a correction takes from its target: customer, resource and a member of a unique meter.
 const maxInherited = 2*usage.MaxName + usage.MaxProperties + 16
 
-// changeOverhead bounds what the encoding of a change adds to its strings. Nobody brought it, which ends a run of rows
-// that somebody did, and begins another behind it.
-const changeOverhead = 1 + 9*5 + 2 + 2*maxByRun
+// changeOverhead bounds what the encoding of a change adds to its strings. Nobody brought it, so it is a run of its own.
+const changeOverhead = 1 + 9*5 + 2 + maxRunOverhead
 
 // changeBound is the largest encoding of change rows.
 func changeBound(rows []ledger.Row) int {

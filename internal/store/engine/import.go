@@ -22,7 +22,7 @@ func (e *Engine) Import(ctx context.Context, id string, s ledger.Section) error 
 func importBound(rows []ledger.Row) int {
 	n := 0
 	for i := range rows {
-		n += maxByRun + len(rows[i].By)
+		n += maxRunOverhead + len(rows[i].By)
 		switch rows[i].Kind() {
 		case ledger.EventRow:
 			n += eventBound(rows[i].Event)

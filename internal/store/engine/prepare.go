@@ -74,7 +74,7 @@ func (e *Engine) prepareWith(w *work, s *scratch, set *resident.Set) error {
 		w.facts[i].found = s.found[i]
 	}
 	w.epoch, w.catalog, w.thresholds = epoch, catalog, set.Thresholds
-	w.bound = maxByRun + batchBound(w.facts) + alertBound(w.facts, set.Thresholds)
+	w.bound = maxRunOverhead + len(w.by) + batchBound(w.facts) + alertBound(w.facts, set.Thresholds, len(w.by))
 	e.fetch(w)
 	e.fetchPlans(w, set.HasPlans())
 	return nil

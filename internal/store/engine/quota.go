@@ -30,12 +30,14 @@ func (e *Engine) alert(s *sectionBuild, h *history, row *usage.Row, most int) (i
 }
 
 // alertBound is the largest encoding of the alerts that a batch may leave behind, when a quota has so many thresholds
-// at most.
-func alertBound(facts []prepared, thresholds int) int {
+// at most. Behind each the rows begin a new run of those that somebody of a name of that length brought.
+func alertBound(facts []prepared, thresholds, by int) int {
 	if thresholds == 0 {
 		return 0
 	}
-	row := func(customer int) int { return changeOverhead + ledger.MaxAlertRow(customer) }
+	row := func(customer int) int {
+		return changeOverhead + ledger.MaxAlertRow(customer) + maxRunOverhead + by
+	}
 	all, longest := 0, 0
 	for i := range facts {
 		f := &facts[i]

@@ -65,7 +65,7 @@ func TestAlertsOfARaiseStayWithinTheirBound(t *testing.T) {
 		})
 		return err
 	})
-	bound := alertBound([]prepared{{Fact: usage.Fact{Event: &up}}}, len(q.Thresholds))
+	bound := alertBound([]prepared{{Fact: usage.Fact{Event: &up}}}, len(q.Thresholds), 0)
 	if got := changeBound(alerts); err != nil || len(alerts) != 2*len(q.Thresholds) || got > bound {
 		t.Errorf("%d alerts take %d bytes, %d were reserved, %v", len(alerts), got, bound, err)
 	}

@@ -7,7 +7,6 @@ import (
 	"github.com/tallystick/tallystick/internal/core/amount"
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/ledger"
-	"github.com/tallystick/tallystick/internal/store"
 )
 
 // The flags of an entry.
@@ -22,8 +21,8 @@ const (
 	// maxEntryOverhead bounds what the encoding of an entry adds to its strings: kind, type, given, flags, lengths (8
 	// strings), five numbers and three amounts.
 	maxEntryOverhead = 4 + 8*5 + 5*10 + 3*20
-	// maxByRun bounds a run of rows that one brought: a string that may have been forgotten, and how many rows.
-	maxByRun = 4 + store.MaxBy + 5
+	// maxRunOverhead bounds what a run of rows that one brought adds to the name: its length, and how many rows.
+	maxRunOverhead = 4 + 5
 )
 
 // by writes who brought the rows, in runs: a batch is one, so it costs little however many rows it has. The last run

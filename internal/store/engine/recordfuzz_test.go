@@ -91,6 +91,36 @@ func (g *sections) section() section {
 	return s
 }
 
+// pruned is what is left of a section, with what it keeps of the tree.
+func (g *sections) pruned() section {
+	s := section{tenant: 1, first: rapid.Uint64Range(1, 1000).Draw(g.T, "first"), at: g.time("at"), had: rapid.IntRange(1, 700).Draw(g.T, "had")}
+	s.kept = newKept(s.first, uint64(s.had))
+	last := s.first + uint64(s.had) - 1
+	for tile := tileOf(s.first); tile <= tileOf(last); tile++ {
+		if rapid.Bool().Draw(g.T, "whole") {
+			s.kept.setWhole(tile - tileOf(s.first))
+			if (tile+1)*tree.TileRows <= last {
+				s.kept.tiles = append(s.kept.tiles, strings.Repeat(string(rune('A'+tile)), tree.HashSize)...)
+			}
+		}
+	}
+	for seq := s.first; seq <= last; seq++ {
+		switch {
+		case s.isWhole(seq):
+		case rapid.IntRange(0, 60).Draw(g.T, "stays") == 0:
+			s.rows = append(s.rows, ledger.Row{Seq: seq, At: s.at, Change: g.audit()})
+			s.archived = append(s.archived, rapid.Bool().Draw(g.T, "archived"))
+		default:
+			s.kept.leaves = append(s.kept.leaves, strings.Repeat(string(rune('a'+seq%26)), tree.HashSize)...)
+		}
+	}
+	return s
+}
+
+func (g *sections) audit() *ledger.Change {
+	return &ledger.Change{Event: audit.Event{Type: g.text("change", 60), Payload: g.maybe("payload", 300)}}
+}
+
 func (g *sections) time(label string) calendar.Micros {
 	return calendar.Micros(rapid.OneOf(rapid.Int64Range(int64(calendar.MinMicros), int64(calendar.MaxMicros)),
 		rapid.SampledFrom([]int64{int64(calendar.MinMicros), int64(calendar.MaxMicros), int64(storetest.Ago(0))})).Draw(g.T, label))
@@ -240,6 +270,37 @@ func TestRecordsAreReadAsTheyWereWritten(t *testing.T) {
 	})
 }
 
+// Given what is left of any section, then it is read as it was written, and copied as it is; and none of what it keeps
+// can be missing.
+func TestPrunedRecordsAreReadAsTheyWereWritten(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var w recordWriter
+		var d decoder
+		want := (&sections{T: t}).pruned()
+		payload := w.pruned([]byte{prunedVersion}, &want)
+		heads, err := readHeads(payload, nil)
+		if err != nil || len(heads) != 1 {
+			t.Fatalf("%d heads: %v", len(heads), err)
+		}
+		if again := heads[0].copy([]byte{prunedVersion}); !slices.Equal(again, payload) {
+			t.Fatalf("%d bytes are copied as other %d", len(payload), len(again))
+		}
+		got, err := d.decode(heads[0], numbered)
+		if diff := cmp.Diff(want, got, exact); err != nil || diff != "" {
+			t.Fatalf("(-written +read) %v:\n%s", err, diff)
+		}
+		less := want
+		if n := len(less.kept.leaves); n > 0 {
+			less.kept.leaves = less.kept.leaves[tree.HashSize:]
+			if heads, err := readHeads(w.pruned([]byte{prunedVersion}, &less), nil); err == nil {
+				if _, err := d.decode(heads[0], numbered); err == nil {
+					t.Fatal("a section without one of its leaves was read")
+				}
+			}
+		}
+	})
+}
+
 // Given any bytes for a payload, then they are decoded or refused; and what is decoded is written and read the same again.
 func FuzzRecord(f *testing.F) {
 	for seed := range 4 {
@@ -247,6 +308,15 @@ func FuzzRecord(f *testing.F) {
 			return encode(&recordWriter{}, []section{(&sections{T: t}).section()})
 		})
 		if b := g.Example(seed); len(b) < 1000 {
+			f.Add(b)
+		}
+	}
+	for seed := range 4 {
+		g := rapid.Custom(func(t *rapid.T) []byte {
+			s := (&sections{T: t}).pruned()
+			return (&recordWriter{}).pruned([]byte{prunedVersion}, &s)
+		})
+		if b := g.Example(seed); len(b) < 2000 {
 			f.Add(b)
 		}
 	}
@@ -265,6 +335,9 @@ func FuzzRecord(f *testing.F) {
 				continue
 			}
 			b := encode(&recordWriter{}, []section{s})
+			if s.had > 0 {
+				b = (&recordWriter{}).pruned([]byte{prunedVersion}, &s)
+			}
 			second, err := readHeads(b, nil)
 			if err != nil {
 				t.Fatalf("what was decoded does not encode: %v", err)
@@ -273,7 +346,8 @@ func FuzzRecord(f *testing.F) {
 			if err != nil {
 				t.Fatalf("what was decoded does not decode again: %v", err)
 			}
-			if !reflect.DeepEqual(canonical(s), canonical(got)) || !slices.Equal(s.links, got.links) {
+			if !reflect.DeepEqual(canonical(s), canonical(got)) || !slices.Equal(s.links, got.links) ||
+				!reflect.DeepEqual(s.kept, got.kept) || !slices.Equal(s.archived, got.archived) {
 				t.Fatalf("%+v became %+v", s, got)
 			}
 		}
