@@ -30,9 +30,9 @@ type hastyTx struct{ store.Tx }
 func (hastyTx) Rows(uint64, store.RowHint, func(*ledger.Row) bool) (uint64, bool, error) {
 	return 0, false, errScan
 }
-func (hastyTx) Sections(uint64, func(*ledger.Section) error) error     { return errScan }
-func (hastyTx) PrunedSections(uint64, func(*ledger.Section) error) error      { return errScan }
-func (hastyTx) Slice(store.SliceQuery, func(*store.Slice) error) error { return errScan }
+func (hastyTx) Sections(uint64, func(*ledger.Section) error) error       { return errScan }
+func (hastyTx) PrunedSections(uint64, func(*ledger.Section) error) error { return errScan }
+func (hastyTx) Slice(store.SliceQuery, func(*store.Slice) error) error   { return errScan }
 func (hastyTx) Counters(store.CounterPlace, func(store.CounterPlace, *usage.Counter) bool) error {
 	return errScan
 }
