@@ -14,6 +14,7 @@ import (
 
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/meter"
+	"github.com/tallystick/tallystick/internal/core/tenant"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/pgtest"
 	"github.com/tallystick/tallystick/internal/store"
@@ -130,13 +131,14 @@ func storeOn(b *testing.B, url string) func([]usage.Event) error {
 	if err := storetest.Create(s, "acme", storetest.NewMeter("calls", meter.Sum)); err != nil {
 		b.Fatal(err)
 	}
+	by := tenant.NewKeyID("acme", [10]byte{1})
 	return func(events []usage.Event) error {
-		_, err := s.Record(context.Background(), store.Batch{Tenant: "acme", Events: events})
+		_, err := s.Record(context.Background(), store.Batch{Tenant: "acme", By: by, Events: events})
 		return err
 	}
 }
 
-// reference is the hand-written way: set-based, exact, without rules, walls, order or chain.
+// reference is the hand-written way: set-based, exact, without rules, walls, order or tree.
 type reference struct{ pool *pgxpool.Pool }
 
 func handwritten(b *testing.B, conns int) *reference {
