@@ -92,12 +92,15 @@ func (g *gated) want(got, want string) {
 }
 
 // blocked waits until a transaction of the database waits for another one.
-func (g *gated) blocked() {
+func (g *gated) blocked() { blocked(g.T, g.url) }
+
+func blocked(t *testing.T, url string) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	c, err := pgconn.Connect(ctx, g.url)
+	c, err := pgconn.Connect(ctx, url)
 	if err != nil {
-		g.Errorf("connect: %v", err)
+		t.Errorf("connect: %v", err)
 		return
 	}
 	defer func() { _ = c.Close(ctx) }()
@@ -106,7 +109,7 @@ func (g *gated) blocked() {
 			"SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'", nil, nil,
 			nil, nil).Read()
 		if r.Err != nil {
-			g.Errorf("nobody came to wait: %v", r.Err)
+			t.Errorf("nobody came to wait: %v", r.Err)
 			return
 		}
 		if len(r.Rows) > 0 {

@@ -13,6 +13,9 @@ import (
 // short row locks, which nobody else wants. It covers whole tiles, at least one.
 const pruneRows = 5120
 
+// pruneLock sets the locks of pruning apart from all others: the bytes of "tallyprn".
+const pruneLock = "x'74616c6c7970726e'::bigint"
+
 // The last rows leave first, so that the last row of a month tells whether any have left. A condition on the partial
 // index keeps the planner to it.
 var (
@@ -24,6 +27,10 @@ var (
 			AND NOT adjusted ORDER BY seq DESC LIMIT 1`}
 	eventIsThere = &statement{name: "event_is_there", choosy: true, sql: `SELECT seq FROM usage_events
 		WHERE tenant_id = $1 AND seq = $2 AND seq > 0`}
+	// One node at a time prunes a tenant: two that take rows of two months out of one tile would each keep the leaves
+	// of its own, not knowing that nothing of the tile stays.
+	lockPruning = &statement{name: "lock_pruning",
+		sql: "SELECT pg_advisory_xact_lock(hashtextextended($1, " + pruneLock + "))"}
 	keepLeaves = &statement{name: "keep_leaves", sql: `INSERT INTO leaves (tenant_id, seq, hash)
 		SELECT h.tenant_id, unnest($2::bigint[]), unnest($3::bytea[]) FROM heads h WHERE h.tenant_id = $1`}
 	dropLeaves = &statement{name: "drop_leaves", sql: `DELETE FROM leaves
@@ -105,24 +112,26 @@ func (j *pruneJob) pruneTiles(ctx context.Context, c *session, upTo uint64) (n, 
 	if end := (last-1)/tree.TileRows + 1; end > tiles {
 		below = (end - tiles) * tree.TileRows
 	}
-	var hasher ledger.Hasher
-	leaving := map[uint64]tree.Hash{}
+	var rows []ledger.Row
 	err = c.ask(ctx, pruneEvents, func(in *reader) error {
 		r, err := readEvent(in, j.set)
-		if err == nil {
-			leaving[r.Seq] = hasher.Leaf(j.set.TreeKeys, &r)
-		}
+		rows = append(rows, r)
 		return err
 	}, id, int8Param(int64(max(below, a.First-1))), int8Param(int64(last)), from, to)
-	if err == nil && len(leaving) > 0 {
-		err = j.keep(ctx, c, below, last, leaving)
+	if err == nil && len(rows) > 0 {
+		err = j.keep(ctx, c, below, inOrder(rows))
 	}
-	return uint64(len(leaving)), below, err
+	return uint64(len(rows)), below, err
 }
 
 // keep keeps the leaves of rows that leave the tiles of rows above after, as far as the tree needs them.
-func (j *pruneJob) keep(ctx context.Context, c *session, after, last uint64, leaving map[uint64]tree.Hash) error {
-	id := []byte(j.tenantID)
+func (j *pruneJob) keep(ctx context.Context, c *session, after uint64, rows []ledger.Row) error {
+	id, last := []byte(j.tenantID), rows[len(rows)-1].Seq
+	var hasher ledger.Hasher
+	leaving := make(map[uint64]tree.Hash, len(rows))
+	for i, h := range hasher.Leaves(j.set.TreeKeys, rows, nil) {
+		leaving[rows[i].Seq] = h
+	}
 	kept, some := map[uint64]bool{}, map[uint64]bool{} // rows that left before, and their tiles
 	end := (last-1)/tree.TileRows + 1
 	err := c.ask(ctx, leavesBetween, func(in *reader) error {
@@ -167,6 +176,7 @@ func (s *Store) pruning(ctx context.Context, tenantID string, fn func(*session) 
 	defer c.giveBack(context.WithoutCancel(ctx))
 	r := c.roundTrip(ctx)
 	r.begin(beginWrite, rolePrune, tenantID)
+	r.send(lockPruning, nil, []byte(tenantID))
 	if err := r.do(); err != nil {
 		return err
 	}

@@ -61,20 +61,27 @@ func (t treeTables) Leaves(first, last uint64) ([]tree.Hash, error) {
 	if first == 0 || first > last || last > t.base {
 		return nil, fmt.Errorf("rows %d to %d are not in a ledger of %d rows", first, last, t.base)
 	}
+	var rows []ledger.Row
+	all := store.RowHint{Events: true, Entries: true, Changes: true}
+	err := t.between(first-1, last, all, func(r *ledger.Row) { rows = append(rows, *r) })
+	if err != nil {
+		return nil, err
+	}
+	var hasher ledger.Hasher
+	hashed := hasher.Leaves(t.set.TreeKeys, inOrder(rows), nil)
+	if uint64(len(hashed)) == last-first+1 {
+		return hashed, nil
+	}
 	out := make([]tree.Hash, last-first+1)
-	known := make([]bool, len(out))
-	left := len(out)
+	known, left := make([]bool, len(out)), len(out)
 	put := func(seq uint64, h tree.Hash) {
 		if i := seq - first; !known[i] {
 			out[i], known[i] = h, true
 			left--
 		}
 	}
-	var hasher ledger.Hasher
-	all := store.RowHint{Events: true, Entries: true, Changes: true}
-	err := t.between(first-1, last, all, func(r *ledger.Row) { put(r.Seq, hasher.Leaf(t.set.TreeKeys, r)) })
-	if err != nil || left == 0 {
-		return out, err
+	for i := range hashed {
+		put(rows[i].Seq, hashed[i])
 	}
 	err = t.ask(leavesBetween, func(in *reader) error {
 		put(uint64(in.int8()), in.hash())

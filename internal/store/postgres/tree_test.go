@@ -230,8 +230,34 @@ func TestPruningInSeveralRunsKeepsTheSame(t *testing.T) {
 	}
 }
 
+// Given tiles that rows of two months fill, when two nodes take these away at the same time, then the second waits for
+// the first, and nothing is kept of what left whole.
+func TestTwoNodesPruneATileTogether(t *testing.T) {
+	t.Parallel()
+	l := newLeaver(t, 0)
+	l.archive(older)
+	l.archive(old)
+	second := make(chan int)
+	first := l.pruneOnceAnd(older, func() {
+		go func() { second <- l.pruneOnce(old) }()
+		blocked(t, l.url)
+	})
+	if n := <-second; first != len(l.months[older]) || n != len(l.months[old]) {
+		t.Errorf("%d and %d rows left, want %d and %d", first, n, len(l.months[older]), len(l.months[old]))
+	}
+	if got, want := l.kept(), l.needed(older, old); !slices.Equal(got, want) {
+		t.Errorf("the leaves of rows %v are kept, want %v", got, want)
+	}
+	if found := l.faults(); found != nil {
+		t.Error(found)
+	}
+}
+
 // pruneOnce runs the first transaction of pruning a month.
-func (l *leaver) pruneOnce(m calendar.Month) (pruned int) {
+func (l *leaver) pruneOnce(m calendar.Month) (pruned int) { return l.pruneOnceAnd(m, func() {}) }
+
+// pruneOnceAnd calls then before the transaction commits.
+func (l *leaver) pruneOnceAnd(m calendar.Month, then func()) (pruned int) {
 	l.Helper()
 	var j pruneJob
 	err := l.viewing(context.Background(), "acme", func(v *view) error {
@@ -240,15 +266,16 @@ func (l *leaver) pruneOnce(m calendar.Month) (pruned int) {
 		return nil
 	})
 	if err != nil {
-		l.Fatal(err)
+		l.Error(err)
 	}
 	err = l.pruning(context.Background(), "acme", func(c *session) error {
 		n, _, err := j.pruneTiles(context.Background(), c, j.archive.Last)
 		pruned = int(n)
+		then()
 		return err
 	})
 	if err != nil {
-		l.Fatal(err)
+		l.Error(err)
 	}
 	return pruned
 }
