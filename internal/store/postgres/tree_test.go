@@ -311,8 +311,8 @@ func (l *leaver) checkLeaves() {
 	})
 }
 
-// Given a ledger of which rows have left, when a bit of what is kept of its tree flips, or a part of it is missing, then
-// a check finds it.
+// Given a ledger of which rows have left, when a bit of what is kept of its tree flips, or a part of it is missing,
+// then a check finds it.
 func TestADamagedTreeIsFound(t *testing.T) {
 	t.Parallel()
 	l := newLeaver(t, 0)
