@@ -372,9 +372,10 @@ func TestPagesGoThroughAllLayers(t *testing.T) {
 	checkpointNow(t, e)
 	head := e.mustHead(t, "acme")
 	e.mustUpdate(t, func(tx store.Tx) error { return layer(tx, 1, 24, 2, "saving", "blue") })
-	e.mu.Lock()
-	e.notes[0], e.notes[1] = newNotes(), e.notes[0]
-	e.mu.Unlock()
+	e.mustUpdate(t, func(store.Tx) error { // in the decider, which looks at its notes without a lock
+		e.notes[0], e.notes[1] = newNotes(), e.notes[0]
+		return nil
+	})
 	e.mustUpdate(t, func(tx store.Tx) error { return layer(tx, 2, 28, 3, "recent", "red") })
 	e.mustUpdate(t, func(tx store.Tx) error {
 		if err := layer(tx, 3, 32, 5, "own", "blue"); err != nil {
