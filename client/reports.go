@@ -19,7 +19,8 @@ type UsageQuery struct {
 	From, To time.Time
 	// Window is "minute", "hour", "day", "week" (from Monday) or "month"; empty is one window over the whole range.
 	Window string
-	// Fill asks for the windows too in which nothing counts, of each group that has usage in the range; without GroupBy, of the total.
+	// Fill asks for the windows too in which nothing counts, of each group that has usage in the range; without
+	// GroupBy, of the total.
 	Fill bool
 	// GroupBy names "customer", "resource" and "properties.<name>".
 	GroupBy []string
@@ -50,8 +51,8 @@ func (u UsageQuery) query() url.Values {
 	return q
 }
 
-// UsageWindow is the usage of one group in one window. Value is empty where there is none: the minimum, maximum, average or last value
-// of a filled window in which nothing counts.
+// UsageWindow is the usage of one group in one window. Value is empty where there is none: the minimum, maximum,
+// average or last value of a filled window in which nothing counts.
 type UsageWindow struct {
 	From  time.Time      `json:"from"`
 	To    time.Time      `json:"to"`
@@ -115,7 +116,8 @@ func (c *Client) AllAuditEvents(ctx context.Context, f AuditFilter) iter.Seq2[Au
 type Quota struct {
 	Meter string  `json:"meter"`
 	Limit Decimal `json:"limit"`
-	// Soft keeps what is over the limit, as overage, up to limit × HardCapMultiplier; without a multiplier it never refuses.
+	// Soft keeps what is over the limit, as overage, up to limit × HardCapMultiplier; without a multiplier it never
+	// refuses.
 	Soft              bool    `json:"soft,omitempty"`
 	HardCapMultiplier Decimal `json:"hard_cap_multiplier,omitempty"`
 	// Thresholds, in percent of the limit, are reported in the audit log. Default 80 and 100.

@@ -1,6 +1,6 @@
-// Package app puts the program together: settings, the server and its life, and one file per command. It owns what runs,
-// in which order it starts and stops, and what a person at a terminal reads. It never decides anything about facts, keys or
-// bills, and nothing below it knows that it exists.
+// Package app puts the program together: settings, the server and its life, and one file per command. It owns what
+// runs, in which order it starts and stops, and what a person at a terminal reads. It never decides anything about
+// facts, keys or bills, and nothing below it knows that it exists.
 package app
 
 import (

@@ -9,11 +9,12 @@ import (
 	"github.com/tallystick/tallystick/internal/edge/httpapi"
 )
 
-// reservedDescriptors are kept from connections for the store's own files: the journal's segments, key runs, Pebble's tables, sorted
-// files, or the connections to a database; and for the rest of the process. Of a small limit it is half.
+// reservedDescriptors are kept from connections for the store's own files: the journal's segments, key runs, Pebble's
+// tables, sorted files, or the connections to a database; and for the rest of the process. Of a small limit it is half.
 const reservedDescriptors = 2048
 
-// maxConnections is how many connections the API takes under a limit of open files. More than asked for would leave the store none.
+// maxConnections is how many connections the API takes under a limit of open files. More than asked for would leave the
+// store none.
 func (h *HTTPSettings) maxConnections(limit uint64, log *slog.Logger) int {
 	room := int(min(limit, 1<<30))
 	room -= min(reservedDescriptors, room/2)

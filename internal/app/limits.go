@@ -11,15 +11,15 @@ import (
 	"github.com/tallystick/tallystick/internal/service/limit"
 )
 
-// LimitSettings bound what callers may send in a second. A second's worth may come at once; a batch that is larger passes when nothing
-// was taken of it, and is waited for after.
+// LimitSettings bound what callers may send in a second. A second's worth may come at once; a batch that is larger
+// passes when nothing was taken of it, and is waited for after.
 type LimitSettings struct {
 	// Tenant is for all keys of a tenant together. Default: no limit.
 	Tenant RateSettings `yaml:"tenant"`
 	// APIKey is for each key that has no rate_limit of its own. Default: no limit.
 	APIKey RateSettings `yaml:"api_key"`
-	// Redis shares the limits between nodes: redis://user:password@host:port/database, rediss:// with TLS, or unix://path. While it
-	// does not answer, each node limits by itself. Default "".
+	// Redis shares the limits between nodes: redis://user:password@host:port/database, rediss:// with TLS, or
+	// unix://path. While it does not answer, each node limits by itself. Default "".
 	Redis string `yaml:"redis"`
 }
 

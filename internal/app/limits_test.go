@@ -76,8 +76,8 @@ func twoNodes(t *testing.T, bend func(*Settings)) (nodes [2]*Server, token strin
 	return nodes, made.APIKey
 }
 
-// Given two nodes that share their limits, when one has let a large batch in, then the other knows the debt; when what they share is
-// gone, each goes on by its own; when it is back, they share again.
+// Given two nodes that share their limits, when one has let a large batch in, then the other knows the debt; when what
+// they share is gone, each goes on by its own; when it is back, they share again.
 func TestNodesShareLimitsAsLongAsTheyCan(t *testing.T) {
 	leaves(t)
 	shared := redistest.Start(t)

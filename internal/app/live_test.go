@@ -17,7 +17,8 @@ import (
 	"github.com/tallystick/tallystick/internal/store/storetest"
 )
 
-// Given a server whose sorted file is damaged, when it is verified, then the file is named as a difference, once, and logged.
+// Given a server whose sorted file is damaged, when it is verified, then the file is named as a difference, once, and
+// logged.
 func TestVerifyingWhileServingNamesADamagedFile(t *testing.T) {
 	dir, noted, figures := t.TempDir(), atomic.Int64{}, prometheus.NewRegistry()
 	e, err := engine.Open(engine.Options{

@@ -197,8 +197,8 @@ func (m *matrix) head(id string) (head string) {
 	return head
 }
 
-// Every documented route × every set of scopes × one's own tenant and another, and the operator: what must be denied is, nothing of it
-// leaves a trace in the ledger, and what is allowed is not denied.
+// Every documented route × every set of scopes × one's own tenant and another, and the operator: what must be denied
+// is, nothing of it leaves a trace in the ledger, and what is allowed is not denied.
 func TestWhoMayDoWhatIsWhatTheDocumentSays(t *testing.T) {
 	leaves(t)
 	m := newMatrix(t)
@@ -237,8 +237,8 @@ func TestWhoMayDoWhatIsWhatTheDocumentSays(t *testing.T) {
 	}
 }
 
-// Every set of scopes that may send tries to correct: those with billing or admin may, for the others a correction is forbidden, alone and
-// in a batch, whether its target exists or not, and the ledger stays as it is.
+// Every set of scopes that may send tries to correct: those with billing or admin may, for the others a correction is
+// forbidden, alone and in a batch, whether its target exists or not, and the ledger stays as it is.
 func TestWhoMayCorrect(t *testing.T) {
 	leaves(t)
 	m := newMatrix(t)
@@ -290,8 +290,8 @@ func (m *matrix) denyStrangers(o operation) {
 	m.denied("a foreign page of the operator", o, testRootKey, map[string]string{"Tally-Tenant": "acme", "Origin": "https://evil.test"}, 403)
 }
 
-// made are objects whose names the server makes or keeps for one tenant: another's are not there. Other names, such as a month, are
-// everybody's to use in their own ledger.
+// made are objects whose names the server makes or keeps for one tenant: another's are not there. Other names, such as
+// a month, are everybody's to use in their own ledger.
 var made = []string{"tenants", "ledgers", "api-keys", "meters", "events", "adjustments"}
 
 // foreign has a key of bolt ask for acme's.

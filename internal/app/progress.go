@@ -16,8 +16,8 @@ const (
 	barWidth  = 30
 )
 
-// progressBar shows how far long work has come: a bar that redraws itself on a terminal, now and then a line elsewhere. The
-// zero value shows nothing. It belongs to one goroutine.
+// progressBar shows how far long work has come: a bar that redraws itself on a terminal, now and then a line elsewhere.
+// The zero value shows nothing. It belongs to one goroutine.
 type progressBar struct {
 	w     io.Writer
 	label string

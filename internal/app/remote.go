@@ -113,7 +113,8 @@ func (r *remote) read(body io.Reader, on lines) error {
 	}
 }
 
-// refusal is the server's problem as an error. That the operator's key names no tenant is for the command line to put right.
+// refusal is the server's problem as an error. That the operator's key names no tenant is for the command line to put
+// right.
 func (r *remote) refusal(status string, text []byte) error {
 	var p struct {
 		Code, Detail string

@@ -21,8 +21,8 @@ import (
 	"github.com/tallystick/tallystick/internal/store/storetest"
 )
 
-// lastYear fills a data directory with a closed month of a year ago, as a server of that time would have. It returns the tenant's key and
-// a time in that month.
+// lastYear fills a data directory with a closed month of a year ago, as a server of that time would have. It returns
+// the tenant's key and a time in that month.
 func lastYear(t *testing.T, dir string) (token string, at time.Time) {
 	t.Helper()
 	at = calendar.MonthOf(calendar.FromTime(time.Now().AddDate(-1, 0, 0))).Start().Time().Add(50 * time.Hour)
@@ -60,8 +60,9 @@ func lastYear(t *testing.T, dir string) (token string, at time.Time) {
 	return token, at
 }
 
-// Given a month of a year ago, when it is archived by the command and a server reads on, then its totals are there, its events come from the
-// archive or are gone, a fact that is sent again is not counted, and a restored store holds everything.
+// Given a month of a year ago, when it is archived by the command and a server reads on, then its totals are there, its
+// events come from the archive or are gone, a fact that is sent again is not counted, and a restored store holds
+// everything.
 func TestAMonthLeavesAndIsReadFromTheArchive(t *testing.T) {
 	leaves(t)
 	settings := testSettings(t)

@@ -35,13 +35,14 @@ type ServerOptions struct {
 	Settings Settings
 	// Logger is told how the server fares. Required.
 	Logger *slog.Logger
-	// Fatal is told of a failure after which the process must end at once. Default: it is logged and the process exits with code 1.
+	// Fatal is told of a failure after which the process must end at once. Default: it is logged and the process exits
+	// with code 1.
 	Fatal func(error)
 }
 
-// Server is a server that runs: a store, the API on a listener, and perhaps a listener for metrics. It starts in the order
-// listen, open, make the operator's key, serve, so that a taken port is found before anything is made; it ends in the
-// opposite order.
+// Server is a server that runs: a store, the API on a listener, and perhaps a listener for metrics. It starts in the
+// order listen, open, make the operator's key, serve, so that a taken port is found before anything is made; it ends in
+// the opposite order.
 type Server struct {
 	settings    Settings
 	log         *slog.Logger
@@ -180,7 +181,8 @@ func (s *Server) open(ctx context.Context, fatal func(error)) error {
 	return nil
 }
 
-// warnIfMoved says at the start that writes will be refused. It ends no start: a key that was just made must still be shown.
+// warnIfMoved says at the start that writes will be refused. It ends no start: a key that was just made must still be
+// shown.
 func (s *Server) warnIfMoved(ctx context.Context, keys *registry.Service) {
 	err := keys.KeptHere(ctx)
 	switch {
@@ -203,7 +205,8 @@ func (s *Server) replayed(began time.Time) func(done, total int64) {
 	}
 }
 
-// exit ends the process on a failure that memory must not outlive. Nothing is closed: what is on disk is right as it is.
+// exit ends the process on a failure that memory must not outlive. Nothing is closed: what is on disk is right as it
+// is.
 func (s *Server) exit(err error) {
 	s.log.Error("the store failed: the process ends now; nothing acknowledged is lost, and the next start recovers it", "error", err)
 	os.Exit(exitFailed)
@@ -256,8 +259,8 @@ func (s *Server) Wait(ctx context.Context) error {
 	}
 }
 
-// Shutdown says no to probes, lets requests under way finish within the drain timeout, and closes the store, which leaves
-// nothing to replay. A second call waits for the first.
+// Shutdown says no to probes, lets requests under way finish within the drain timeout, and closes the store, which
+// leaves nothing to replay. A second call waits for the first.
 func (s *Server) Shutdown() error {
 	s.ended.Do(func() {
 		s.api.Drain()

@@ -123,7 +123,8 @@ func checkMetrics(t *testing.T, s *Server, operator *client.Client) {
 	}
 }
 
-// Given a tenant that sends single events, when another sends large batches, then the server tells that they waited for turns.
+// Given a tenant that sends single events, when another sends large batches, then the server tells that they waited for
+// turns.
 func TestTurnsAreTold(t *testing.T) {
 	leaves(t)
 	s := mustStart(t, testSettings(t))

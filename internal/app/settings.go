@@ -24,10 +24,11 @@ type Settings struct {
 	Data string `yaml:"data"`
 	// Listen is the address of the API. Port 0 takes a free one. Default "127.0.0.1:8080".
 	Listen string `yaml:"listen"`
-	// Store is where the ledger is kept: "embedded", or the URL of a PostgreSQL database, postgres://user@host/database. Default
-	// "embedded".
+	// Store is where the ledger is kept: "embedded", or the URL of a PostgreSQL database,
+	// postgres://user@host/database. Default "embedded".
 	Store string `yaml:"store"`
-	// MetricsListen is an address of its own for /metrics, without a key. Default "": only the API serves it, to the operator.
+	// MetricsListen is an address of its own for /metrics, without a key. Default "": only the API serves it, to the
+	// operator.
 	MetricsListen string            `yaml:"metrics_listen"`
 	TLS           TLSSettings       `yaml:"tls"`
 	Log           LogSettings       `yaml:"log"`
@@ -40,8 +41,8 @@ type Settings struct {
 	RateLimits    LimitSettings     `yaml:"rate_limits"`
 	Retention     RetentionSettings `yaml:"retention"`
 
-	// RootKey is the operator's key, from TALLYSTICK_ROOT_KEY: a secret has no place in a file of settings. Default "": the
-	// first start makes one.
+	// RootKey is the operator's key, from TALLYSTICK_ROOT_KEY: a secret has no place in a file of settings. Default "":
+	// the first start makes one.
 	RootKey string `yaml:"-"`
 }
 
@@ -75,11 +76,11 @@ type HTTPSettings struct {
 	WriteTimeout time.Duration `yaml:"write_timeout"`
 	// IdleTimeout is how long a connection may wait for its next request. Default 2m.
 	IdleTimeout time.Duration `yaml:"idle_timeout"`
-	// MaxConnections bounds the connections that are open at once. Default 0: the limit of open files, less 2048 for the store's own,
-	// or half of a limit below 4096. More than that is not taken, either.
+	// MaxConnections bounds the connections that are open at once. Default 0: the limit of open files, less 2048 for
+	// the store's own, or half of a limit below 4096. More than that is not taken, either.
 	MaxConnections int `yaml:"max_connections"`
-	// MaxConnectionsPerAddress bounds those of one address, or one IPv6 network of 64 bits. Default 0: no bound, because behind a
-	// balancer all come from one.
+	// MaxConnectionsPerAddress bounds those of one address, or one IPv6 network of 64 bits. Default 0: no bound,
+	// because behind a balancer all come from one.
 	MaxConnectionsPerAddress int `yaml:"max_connections_per_address"`
 	// Express serves small, plain requests for events without net/http. Default true.
 	Express bool `yaml:"express"`
@@ -91,11 +92,11 @@ type EngineSetting struct {
 	SegmentBytes uint32 `yaml:"segment_bytes"`
 	// CheckpointBytes is how much journal a start may have to replay. Default 67108864 (64 MiB), at least 64 KiB.
 	CheckpointBytes int64 `yaml:"checkpoint_bytes"`
-	// IndexEntries is how many keys are gathered in memory before they are written, at some 45 bytes each. Default 1048576,
-	// 1024 to 33554432.
+	// IndexEntries is how many keys are gathered in memory before they are written, at some 45 bytes each. Default
+	// 1048576, 1024 to 33554432.
 	IndexEntries int `yaml:"index_entries"`
-	// Slices keeps usage sorted in Parquet files besides, which answer questions about spans of time. Default true; without them such
-	// questions read the journal.
+	// Slices keeps usage sorted in Parquet files besides, which answer questions about spans of time. Default true;
+	// without them such questions read the journal.
 	Slices bool `yaml:"slices"`
 }
 
@@ -127,8 +128,8 @@ type PeriodSettings struct {
 type RequestSettings struct {
 	// Keep is how long an answer is given again. Default 24h.
 	Keep time.Duration `yaml:"keep"`
-	// KeysPerSecond is how many new keys a tenant may use in a second, with a burst of one second's worth: what it has kept is at most
-	// that times Keep. Default 1000: a guard for the disk, not a limit for callers who behave.
+	// KeysPerSecond is how many new keys a tenant may use in a second, with a burst of one second's worth: what it has
+	// kept is at most that times Keep. Default 1000: a guard for the disk, not a limit for callers who behave.
 	KeysPerSecond int64 `yaml:"keys_per_second"`
 }
 
@@ -136,8 +137,8 @@ type RequestSettings struct {
 type RetentionSettings struct {
 	// Horizon is how far back facts are taken and rows kept. Default 0s: for ever. At least 2280h (95 days).
 	Horizon time.Duration `yaml:"horizon"`
-	// Archive is where months go that leave: a folder, or s3://bucket/prefix with credentials from the usual sources. Reads that
-	// need what has left are answered from there, also when the horizon is 0s. Default "".
+	// Archive is where months go that leave: a folder, or s3://bucket/prefix with credentials from the usual sources.
+	// Reads that need what has left are answered from there, also when the horizon is 0s. Default "".
 	Archive string `yaml:"archive"`
 	// Endpoint is the server of the bucket, https://host. Default "": Amazon's.
 	Endpoint string `yaml:"endpoint"`

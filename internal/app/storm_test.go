@@ -24,8 +24,8 @@ import (
 	"github.com/tallystick/tallystick/internal/pgtest"
 )
 
-// A retry storm: many clients send every write of a day again and again under the same keys, over connections that are cut before
-// the request arrives or after it took effect. What is left must be what one calm client leaves.
+// A retry storm: many clients send every write of a day again and again under the same keys, over connections that are
+// cut before the request arrives or after it took effect. What is left must be what one calm client leaves.
 
 // step is one write of the day.
 type step struct{ method, path, body string }
@@ -187,8 +187,8 @@ func live(t *testing.T, settings Settings, clients int) map[string]any {
 	return left
 }
 
-// storm lets all clients send one step at once and returns the statuses they saw: a fact that is there is a duplicate, every other
-// request has one answer.
+// storm lets all clients send one step at once and returns the statuses they saw: a fact that is there is a duplicate,
+// every other request has one answer.
 func storm(t *testing.T, h *http.Client, base, key string, number int, s step, clients int) string {
 	t.Helper()
 	var wg sync.WaitGroup

@@ -57,8 +57,8 @@ func (s *story) tell() error {
 	return s.ctx.Err()
 }
 
-// storyTime is when the story takes place: now, or, early in a month, at the end of the month before, because the late event
-// must lie in the same month as the others.
+// storyTime is when the story takes place: now, or, early in a month, at the end of the month before, because the late
+// event must lie in the same month as the others.
 func storyTime(now time.Time) time.Time {
 	now = now.UTC().Truncate(time.Millisecond)
 	if start := monthStart(now); now.Sub(start) < 3*demoLateness {

@@ -39,8 +39,9 @@ func (s TLSSettings) config(log *slog.Logger) (*tls.Config, error) {
 	return &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}, GetCertificate: c.current}, nil
 }
 
-// certificate is the pair in the files. It looks at them at every handshake, which costs little beside one: what is there is in
-// force at once, and no clock or sign of change need be trusted. While the files hold no pair, the last that they held stays.
+// certificate is the pair in the files. It looks at them at every handshake, which costs little beside one: what is
+// there is in force at once, and no clock or sign of change need be trusted. While the files hold no pair, the last
+// that they held stays.
 type certificate struct {
 	files TLSSettings
 	log   *slog.Logger

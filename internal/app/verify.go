@@ -211,7 +211,8 @@ func counted[N int | int64 | uint64](n N, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// ledgersOf counts the ledgers that were examined. The operator's own, which records the making of tenants, is none of a tenant's.
+// ledgersOf counts the ledgers that were examined. The operator's own, which records the making of tenants, is none of
+// a tenant's.
 func ledgersOf(r *verify.Report) string {
 	text := counted(r.Tenants, "tenant")
 	if r.Operator {

@@ -19,7 +19,8 @@ const (
 	command
 	// leaf packages are importable from the edge up and rest on the standard library alone.
 	leaf
-	// ground packages are importable from the stores up, but not from their port, and rest on the standard library alone.
+	// ground packages are importable from the stores up, but not from their port, and rest on the standard library
+	// alone.
 	ground
 	// harness packages exist for tests: they may import anything, and no floor imports them.
 	harness
@@ -51,7 +52,8 @@ var trunks = []struct {
 	{"internal/service", service},
 	{"internal/edge", edge},
 	{"internal/app", app},
-	// The generator and the comparison are programs of their own: they assemble a server to measure it, as the app does.
+	// The generator and the comparison are programs of their own: they assemble a server to measure it, as the app
+	// does.
 	{"internal/load", app},
 	{"internal/versus", app},
 	{"internal/heap", app},

@@ -1,5 +1,6 @@
-// Package heap tunes Go's collector for a server that makes garbage at the pace of its traffic but keeps little of it. It owns
-// two settings of the runtime, for the whole process, where the environment (GOGC, GOMEMLIMIT) does not set them.
+// Package heap tunes Go's collector for a server that makes garbage at the pace of its traffic but keeps little of it.
+// It owns two settings of the runtime, for the whole process, where the environment (GOGC, GOMEMLIMIT) does not set
+// them.
 package heap
 
 import (
@@ -11,17 +12,18 @@ import (
 	"strconv"
 )
 
-// headroom is the garbage that may gather between two collections. A share of what is live, which is the runtime's own rule, would
-// grow with the key index's filters, which cost the collector nothing: at 100 million keys the process would hold a gigabyte more
-// than it needs. A fixed amount makes collecting as rare as the traffic allows, whatever is live.
+// headroom is the garbage that may gather between two collections. A share of what is live, which is the runtime's own
+// rule, would grow with the key index's filters, which cost the collector nothing: at 100 million keys the process
+// would hold a gigabyte more than it needs. A fixed amount makes collecting as rare as the traffic allows, whatever is
+// live.
 const headroom = 320 << 20
 
-// The share stays within bounds all the same: a small heap need not wait for all of the headroom, and a very large one should not
-// be collected all the time.
+// The share stays within bounds all the same: a small heap need not wait for all of the headroom, and a very large one
+// should not be collected all the time.
 const minPercent, maxPercent = 30, 400
 
-// memoryShare of what the machine or the container has is where the collector works harder whatever it costs: the rest is for
-// the page cache, which the journal and the key index live on.
+// memoryShare of what the machine or the container has is where the collector works harder whatever it costs: the rest
+// is for the page cache, which the journal and the key index live on.
 const memoryShare = 70
 
 // Tune sets both, and keeps the headroom what it is after every collection.

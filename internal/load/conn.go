@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// conn is one persistent HTTP/1.1 connection that has one request under way. It is written by hand because the generator shares its
-// cores with the server it measures: net/http's client takes two goroutines, a dozen allocations and some 10 µs for an
-// exchange that costs one write and one or two reads here.
+// conn is one persistent HTTP/1.1 connection that has one request under way. It is written by hand because the
+// generator shares its cores with the server it measures: net/http's client takes two goroutines, a dozen allocations
+// and some 10 µs for an exchange that costs one write and one or two reads here.
 type conn struct {
 	c        net.Conn
 	r        *bufio.Reader

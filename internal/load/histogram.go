@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Histogram counts durations in buckets whose width is a 32nd of their value, from nanoseconds to minutes, in 8 KiB: the
-// quantiles it tells are at most 3 % too high, whatever the range.
+// Histogram counts durations in buckets whose width is a 32nd of their value, from nanoseconds to minutes, in 8 KiB:
+// the quantiles it tells are at most 3 % too high, whatever the range.
 type Histogram struct {
 	buckets [histogramBuckets]int64
 	count   int64

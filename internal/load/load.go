@@ -1,8 +1,8 @@
-// Package load drives a Tallystick server with generated usage over its public contract and proves in the end that the server
-// counted every event it acknowledged, exactly once.
+// Package load drives a Tallystick server with generated usage over its public contract and proves in the end that the
+// server counted every event it acknowledged, exactly once.
 //
-// It owns the traffic (a pure function of a shape and a seed), the connections, the latencies and the proof. It works on tenants of its
-// own making and never touches those of others. It knows the server by its HTTP contract alone.
+// It owns the traffic (a pure function of a shape and a seed), the connections, the latencies and the proof. It works
+// on tenants of its own making and never touches those of others. It knows the server by its HTTP contract alone.
 package load
 
 import (
@@ -33,8 +33,8 @@ type Options struct {
 	Events   int64
 	Duration time.Duration
 
-	// Progress is told, some ten times a second and once at the end of the sending, how many events were answered and how long
-	// that took. Default: nobody is.
+	// Progress is told, some ten times a second and once at the end of the sending, how many events were answered and
+	// how long that took. Default: nobody is.
 	Progress func(answered int64, elapsed time.Duration)
 }
 
@@ -47,8 +47,8 @@ const (
 	progressEvery  = 100 * time.Millisecond
 )
 
-// Run makes tenants, sends the traffic, and compares the server's counters with it. When they differ the error is ErrTotals, and
-// the report is there beside it.
+// Run makes tenants, sends the traffic, and compares the server's counters with it. When they differ the error is
+// ErrTotals, and the report is there beside it.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	if err := o.Check(); err != nil {
 		return nil, err

@@ -97,8 +97,8 @@ const (
 	quoted = 300
 )
 
-// Send posts the batch, again while the server is busy, and compares the verdicts with what they must be: every fresh fact
-// accepted, every repeated one a duplicate.
+// Send posts the batch, again while the server is busy, and compares the verdicts with what they must be: every fresh
+// fact accepted, every repeated one a duplicate.
 func (s *Sender) Send(b *Batch) error {
 	request := s.encode(b)
 	for attempt := 1; ; attempt++ {
@@ -135,7 +135,8 @@ func checkAnswer(b *Batch, body []byte) error {
 	return nil
 }
 
-// number returns the digits behind a name, or -1. The counts stand before the results, so no event's id can be met first.
+// number returns the digits behind a name, or -1. The counts stand before the results, so no event's id can be met
+// first.
 func number(body []byte, name string) int {
 	_, rest, ok := bytes.Cut(body, []byte(name))
 	n, digits := 0, 0

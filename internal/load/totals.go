@@ -8,8 +8,8 @@ type Totals struct {
 	sum       []int64
 }
 
-// Totals folds everything the streams have drawn for a tenant, once per distinct fact. It is computed after a run from what
-// the facts are a function of, so that a run pays nothing for it.
+// Totals folds everything the streams have drawn for a tenant, once per distinct fact. It is computed after a run from
+// what the facts are a function of, so that a run pays nothing for it.
 func (w *Workload) Totals(tenant int, streams []*Stream) *Totals {
 	n := len(w.meters) * len(w.customers)
 	t := &Totals{customers: len(w.customers), count: make([]int64, n), sum: make([]int64, n)}

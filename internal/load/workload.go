@@ -18,8 +18,8 @@ type Shape struct {
 	Meters    int  // of each tenant; default 1
 	// DuplicateRatio is the share of events that were sent before: 0 to below 1.
 	DuplicateRatio float64
-	// Hour is when the events happened: all of them lie within the hour that starts here, so that none is late, none is in
-	// the future and all are billed in one month. Default: the last full hour.
+	// Hour is when the events happened: all of them lie within the hour that starts here, so that none is late, none is
+	// in the future and all are billed in one month. Default: the last full hour.
 	Hour time.Time
 }
 
@@ -31,8 +31,8 @@ const (
 	maxTenants   = 1000
 	maxMeters    = 100
 
-	// drawnAhead is how many customers are drawn before the run: a look into a table that fits a core's cache costs a tenth
-	// of a draw. More than fewCustomers of them need a larger table, or most would never be drawn.
+	// drawnAhead is how many customers are drawn before the run: a look into a table that fits a core's cache costs a
+	// tenth of a draw. More than fewCustomers of them need a larger table, or most would never be drawn.
 	drawnAhead   = 1 << 18
 	fewCustomers = 1 << 17
 	drawnEach    = 16
@@ -194,8 +194,8 @@ func (w *Workload) NewStream(n int) *Stream {
 	return &Stream{w: w, number: n, dice: mix(w.shape.Seed ^ uint64(n)<<32), turn: n, next: make([]uint64, w.shape.Tenants)}
 }
 
-// Fill makes the stream's next batch. A duplicate repeats a fact of the same stream and tenant that stands in an earlier
-// batch, or earlier in this one, so what the answer must be is known before it is sent.
+// Fill makes the stream's next batch. A duplicate repeats a fact of the same stream and tenant that stands in an
+// earlier batch, or earlier in this one, so what the answer must be is known before it is sent.
 func (s *Stream) Fill(b *Batch, size int) {
 	b.Tenant = s.turn % len(s.next)
 	if !s.stays {

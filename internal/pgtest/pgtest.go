@@ -1,6 +1,7 @@
-// Package pgtest gives tests a PostgreSQL: a private server without fsync. One server of each major is shared by the tests of a
-// binary, each with a database of its own; a test that stops or breaks its server starts one for itself. There are two
-// majors: the system's, and a newer one that make deps installs. A test that needs either and does not find it fails.
+// Package pgtest gives tests a PostgreSQL: a private server without fsync. One server of each major is shared by the
+// tests of a binary, each with a database of its own; a test that stops or breaks its server starts one for itself.
+// There are two majors: the system's, and a newer one that make deps installs. A test that needs either and does not
+// find it fails.
 package pgtest
 
 import (
@@ -106,8 +107,8 @@ func (s *Server) Create(template string) (url string, err error) {
 	return s.URL(name), s.Exec("postgres", statement)
 }
 
-// Migrated makes a database with the schema and returns its URL. migrate, the same for all of a server, brings the schema into an empty
-// one; the rest are copies.
+// Migrated makes a database with the schema and returns its URL. migrate, the same for all of a server, brings the
+// schema into an empty one; the rest are copies.
 func (s *Server) Migrated(migrate func(ctx context.Context, url string) error) (url string, err error) {
 	s.template.once.Do(func() {
 		if s.template.err = s.Exec("postgres", "CREATE DATABASE "+templateName); s.template.err == nil {
@@ -166,8 +167,8 @@ func (s *shared) stop() error {
 
 var ofSystem, newer shared
 
-// Shared returns the binary's server of the system's major, starting it when it is first needed. The binary's TestMain calls
-// Cleanup.
+// Shared returns the binary's server of the system's major, starting it when it is first needed. The binary's TestMain
+// calls Cleanup.
 func Shared(t testing.TB) *Server {
 	t.Helper()
 	return ofSystem.get(t, func() (*Server, error) { return start() })

@@ -12,8 +12,8 @@ import (
 	"github.com/tallystick/tallystick/internal/versus/pgserver"
 )
 
-// Given a private server of either major, when it ends as in a crash and begins again, then what was committed is there, and in the
-// end nothing is left.
+// Given a private server of either major, when it ends as in a crash and begins again, then what was committed is
+// there, and in the end nothing is left.
 func TestServerComesAndGoes(t *testing.T) {
 	majors := map[string]string{} // by version
 	for name, start := range map[string]func() (*Server, error){
@@ -72,8 +72,8 @@ func comesAndGoes(t *testing.T, s *Server) {
 	}
 }
 
-// Given binaries in a folder that only its owner may enter, as a checkout in root's home is, when a server is started as somebody
-// else, then it runs all the same.
+// Given binaries in a folder that only its owner may enter, as a checkout in root's home is, when a server is started
+// as somebody else, then it runs all the same.
 func TestBinariesInAClosedFolder(t *testing.T) {
 	bin, err := newerBinaries()
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package redistest gives a test a Redis of its own, on a socket in a temporary folder, that it may stop and start again. A test that
-// does not find redis-server, which make deps installs, fails.
+// Package redistest gives a test a Redis of its own, on a socket in a temporary folder, that it may stop and start
+// again. A test that does not find redis-server, which make deps installs, fails.
 package redistest
 
 import (

@@ -10,7 +10,8 @@ import (
 	"github.com/tallystick/tallystick/internal/core/problem"
 )
 
-// Horizon is what a tenant's ledger says about its own past. It is immutable; the zero value is a ledger that keeps everything.
+// Horizon is what a tenant's ledger says about its own past. It is immutable; the zero value is a ledger that keeps
+// everything.
 type Horizon struct {
 	// Floor is the time below which no fact is taken any more; zero: there is none. It is the first moment of a month.
 	Floor calendar.Micros
@@ -64,8 +65,8 @@ func (h Horizon) Needed(after uint64, hint RowHint) (out []ledger.Archive) {
 	return out
 }
 
-// Missing is the answer of a store that is asked for rows that have left. gone tells whether the row of a number is no longer there:
-// the last row of a month leaves first, so it tells of all.
+// Missing is the answer of a store that is asked for rows that have left. gone tells whether the row of a number is no
+// longer there: the last row of a month leaves first, so it tells of all.
 func (h Horizon) Missing(after uint64, hint RowHint, gone func(seq uint64) (bool, error)) error {
 	for _, a := range h.Needed(after, hint) {
 		left, err := gone(a.Last)

@@ -7,8 +7,9 @@ import (
 	"github.com/tallystick/tallystick/internal/core/problem"
 )
 
-// RunUpdate runs the function of an Update for a store. A panic in it becomes the error of that call, Internal with a PanicError as its
-// cause, and goes no further: the goroutine that it runs in may be the one that commits for everybody.
+// RunUpdate runs the function of an Update for a store. A panic in it becomes the error of that call, Internal with a
+// PanicError as its cause, and goes no further: the goroutine that it runs in may be the one that commits for
+// everybody.
 func RunUpdate(fn func(tx Tx) error, tx Tx) (err error) {
 	defer func() {
 		if cause := recover(); cause != nil {

@@ -31,16 +31,16 @@ const (
 	WantMembers
 )
 
-// Slice is a piece of usage by columns, all of one length and of one customer. A store fills the optional columns that were asked
-// for and leaves the others nil.
+// Slice is a piece of usage by columns, all of one length and of one customer. A store fills the optional columns that
+// were asked for and leaves the others nil.
 type Slice struct {
 	Customer string
 	Seq      []uint64
 	Time     []calendar.Micros
 	Value    []amount.Amount // of a correction: the signed change
 	Why      []usage.Why
-	// Corrects names the facts that rows correct; nil when no row of the piece is a correction, else "" for those that are none.
-	// Base is nil with it, else the corrected fact's own value.
+	// Corrects names the facts that rows correct; nil when no row of the piece is a correction, else "" for those that
+	// are none. Base is nil with it, else the corrected fact's own value.
 	Corrects []string
 	Base     []amount.Amount
 

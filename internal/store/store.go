@@ -1,5 +1,5 @@
-// Package store is the port behind which facts become permanent: interfaces and the shapes that pass through them, nothing
-// else. Every implementation passes storetest, and no driver's type appears here.
+// Package store is the port behind which facts become permanent: interfaces and the shapes that pass through them,
+// nothing else. Every implementation passes storetest, and no driver's type appears here.
 package store
 
 import (
@@ -42,22 +42,22 @@ func (b *Batch) Check() error {
 }
 
 // Store makes facts permanent. All methods are safe for concurrent use. Besides the errors they name, they return
-// problem.Busy when queues are full and problem.Unavailable when the store cannot commit or read now; nothing was then changed,
-// except that a context that ends while a commit is under way leaves its fate unknown: a retry is absorbed.
+// problem.Busy when queues are full and problem.Unavailable when the store cannot commit or read now; nothing was then
+// changed, except that a context that ends while a commit is under way leaves its fate unknown: a retry is absorbed.
 type Store interface {
-	// Record judges and commits the batch's facts and answers when all that the verdicts rest on is durable. Verdicts stand in
-	// the order of the events. A closed tenant knows its facts as duplicates and refuses all others. Errors: NotFound (no such
-	// tenant), TooLarge, Malformed (see Batch.Check).
+	// Record judges and commits the batch's facts and answers when all that the verdicts rest on is durable. Verdicts
+	// stand in the order of the events. A closed tenant knows its facts as duplicates and refuses all others. Errors:
+	// NotFound (no such tenant), TooLarge, Malformed (see Batch.Check).
 	Record(ctx context.Context, b Batch) ([]usage.Verdict, error)
 
-	// Update runs fn and commits the changes it appended, all or none; an error of fn discards them and is returned as it is.
-	// fn may run more than once and must only act through tx. A panic of fn is an error of this call alone (see RunUpdate). A tenant
-	// comes into being with the change that creates it.
-	// Errors: NotFound (fn appended to a tenant that does not exist and did not create it).
+	// Update runs fn and commits the changes it appended, all or none; an error of fn discards them and is returned as
+	// it is. fn may run more than once and must only act through tx. A panic of fn is an error of this call alone (see
+	// RunUpdate). A tenant comes into being with the change that creates it. Errors: NotFound (fn appended to a tenant
+	// that does not exist and did not create it).
 	Update(ctx context.Context, tenantID string, fn func(tx Tx) error) error
 
-	// View runs fn on the tenant's ledger. It shows at least everything that was answered before View was called, and nothing
-	// that is not durable. Errors: NotFound.
+	// View runs fn on the tenant's ledger. It shows at least everything that was answered before View was called, and
+	// nothing that is not durable. Errors: NotFound.
 	View(ctx context.Context, tenantID string, fn func(v View) error) error
 
 	// Access returns a tenant and one of its API keys as this store last committed them, without waiting for facts
@@ -66,20 +66,22 @@ type Store interface {
 	// Tenants lists tenants by id, after the given one. The operator's own is never among them. Errors: Malformed (see
 	// CheckPlace). One that a newer build wrote is listed too: whoever asks it anything is answered why.
 	Tenants(ctx context.Context, after string, limit int) ([]Listed, error)
-	// Import appends a section that another store committed: rows, numbers, time and verdicts as they are, nothing decided again.
-	// Its first row must follow the tenant's last, so that an import that broke off goes on where it stopped; the section that
-	// creates the tenant comes first. Errors: Conflict (it does not follow).
+	// Import appends a section that another store committed: rows, numbers, time and verdicts as they are, nothing
+	// decided again. Its first row must follow the tenant's last, so that an import that broke off goes on where it
+	// stopped; the section that creates the tenant comes first. Errors: Conflict (it does not follow).
 	Import(ctx context.Context, tenantID string, s ledger.Section) error
 
-	// Prune takes the usage rows of archived months away, all but adjusted ones, and returns how many left. It may be stopped at any
-	// moment and repeated; commits and reads go on beside it. tell, unless nil, is told how far it has come.
+	// Prune takes the usage rows of archived months away, all but adjusted ones, and returns how many left. It may be
+	// stopped at any moment and repeated; commits and reads go on beside it. tell, unless nil, is told how far it has
+	// come.
 	Prune(ctx context.Context, tell func(done, total uint64)) (uint64, error)
 
-	// Ready returns nil when a commit could succeed now, else why not. The context bounds how long it may take to find out.
+	// Ready returns nil when a commit could succeed now, else why not. The context bounds how long it may take to find
+	// out.
 	Ready(ctx context.Context) error
 
-	// Close commits what is under way, waits for the Views that are and releases everything. A View that is called from then on is
-	// Unavailable.
+	// Close commits what is under way, waits for the Views that are and releases everything. A View that is called from
+	// then on is Unavailable.
 	Close() error
 }
 
@@ -101,15 +103,16 @@ type View interface {
 	EntitiesBy(kind string, t entity.Term, p Page) ([]entity.Entity, error)
 	// MeterUsed reports whether a meter, named by its number, has events, which fixes most of it.
 	MeterUsed(number uint32) (bool, error)
-	// Event returns a kept event and the rows that correct it, in seq order. Errors: NotFound, Archived (its key is still known).
+	// Event returns a kept event and the rows that correct it, in seq order. Errors: NotFound, Archived (its key is
+	// still known).
 	Event(k usage.Key) (ledger.Row, []ledger.Row, error)
-	// Rows calls fn for the rows with numbers above after, in order, until fn returns false, the ledger ends, or the scan has
-	// gone on long enough; it returns the number of the last row it has looked at and whether the ledger ended there. The filter is
-	// a hint: fn may see rows that it does not name. Rows are valid during the call of fn only. Errors: Archived (rows that the hint
-	// names have left).
+	// Rows calls fn for the rows with numbers above after, in order, until fn returns false, the ledger ends, or the
+	// scan has gone on long enough; it returns the number of the last row it has looked at and whether the ledger ended
+	// there. The filter is a hint: fn may see rows that it does not name. Rows are valid during the call of fn only.
+	// Errors: Archived (rows that the hint names have left).
 	Rows(after uint64, hint RowHint, fn func(r *ledger.Row) bool) (last uint64, end bool, err error)
-	// Sections calls fn for the sections from the one that holds row first, in order. Sections are valid during the call only. Errors:
-	// Archived (rows of a section have left).
+	// Sections calls fn for the sections from the one that holds row first, in order. Sections are valid during the
+	// call only. Errors: Archived (rows of a section have left).
 	Sections(first uint64, fn func(s *ledger.Section) error) error
 	// Tree gives what the store has of the ledger's tree. Errors: Archived (leaves of rows that left with their tile).
 	Tree() tree.Source
@@ -117,8 +120,9 @@ type View interface {
 	PrunedSections(first uint64, fn func(s *ledger.Section) error) error
 	// AuditEvents lists the changes that the query names, the newest first, without their states.
 	AuditEvents(q AuditQuery) ([]ledger.Row, error)
-	// Slice calls fn for the usage that the query names, piece by piece, in no particular order; every row of it is in exactly one piece.
-	// Pieces are valid during the call of fn only. Errors: NotFound (no such meter), Archived, and those of fn.
+	// Slice calls fn for the usage that the query names, piece by piece, in no particular order; every row of it is in
+	// exactly one piece. Pieces are valid during the call of fn only. Errors: NotFound (no such meter), Archived, and
+	// those of fn.
 	Slice(q SliceQuery, fn func(*Slice) error) error
 	// Counter returns a counter; one without rows is new. The meter is its number.
 	Counter(id usage.CounterID) (usage.Counter, error)
@@ -127,8 +131,8 @@ type View interface {
 	Counters(from CounterPlace, fn func(p CounterPlace, c *usage.Counter) bool) error
 	// Months lists the months that have counters, from the given one on.
 	Months(from calendar.Month, limit int) ([]calendar.Month, error)
-	// Tally returns what all customers used of a meter that adds up; one without rows is new. The meter is its number. Errors:
-	// NotFound (no such meter).
+	// Tally returns what all customers used of a meter that adds up; one without rows is new. The meter is its number.
+	// Errors: NotFound (no such meter).
 	Tally(meter uint32, m calendar.Month) (usage.Tally, error)
 }
 

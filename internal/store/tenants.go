@@ -9,8 +9,8 @@ import (
 const tenantsPage = 1000
 
 // EachTenant calls fn for the id of every tenant, in order; the operator's own ledger is not among them. Whoever has to
-// do something for all of them goes through here. It ends with a page that is empty, not with one that is short: a store
-// may give fewer than it was asked for. Errors are those of the store and of fn.
+// do something for all of them goes through here. It ends with a page that is empty, not with one that is short: a
+// store may give fewer than it was asked for. Errors are those of the store and of fn.
 func EachTenant(ctx context.Context, s interface {
 	Tenants(ctx context.Context, after string, limit int) ([]Listed, error)
 }, fn func(t *Listed) error) error {

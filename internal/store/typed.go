@@ -63,8 +63,8 @@ func decoded[T any](k *entity.Kind[T]) func([]entity.Entity, error) ([]T, error)
 // eachPage is how many entities Each reads at a time.
 const eachPage = 1000
 
-// Each calls fn for every entity of a kind, by id. It ends with a page that is empty, not with one that is short: a store
-// may give fewer than it was asked for. Errors are those of the store and of fn.
+// Each calls fn for every entity of a kind, by id. It ends with a page that is empty, not with one that is short: a
+// store may give fewer than it was asked for. Errors are those of the store and of fn.
 func Each[T any](v View, k *entity.Kind[T], fn func(*T) error) error {
 	for after := ""; ; {
 		page, err := List(v, k, Page{After: after, Limit: eachPage})

@@ -80,12 +80,12 @@ func connectCaller(ctx context.Context, job callerJob) (*caller, error) {
 	return c, nil
 }
 
-// promptly is the slice of processor time of a process that waits for answers: one that asks for little need not wait until another
-// has used up its own.
+// promptly is the slice of processor time of a process that waits for answers: one that asks for little need not wait
+// until another has used up its own.
 const promptly = 100 * time.Microsecond
 
-// fromElsewhere keeps the process from competing with the server for processors, as if it ran on another machine: a flood lives on what
-// is left, and who waits for an answer gets it when it is there.
+// fromElsewhere keeps the process from competing with the server for processors, as if it ran on another machine: a
+// flood lives on what is left, and who waits for an answer gets it when it is there.
 func (j *callerJob) fromElsewhere() error {
 	attr := &unix.SchedAttr{Size: unix.SizeofSchedAttr, Runtime: uint64(promptly)}
 	if j.Every == 0 {
@@ -163,8 +163,9 @@ type callerConnection struct {
 	took    load.Histogram
 }
 
-// send sends a batch at a pace, or one after the other without one. What is sent on time is measured from when it is sent. What is
-// late because the answer before it was is measured from when it was due: a server that is slow must not make its caller send less.
+// send sends a batch at a pace, or one after the other without one. What is sent on time is measured from when it is
+// sent. What is late because the answer before it was is measured from when it was due: a server that is slow must not
+// make its caller send less.
 func (c *callerConnection) send(batch int, every time.Duration, due time.Time, stop <-chan struct{}) error {
 	c.batches, c.took = 0, load.Histogram{}
 	var b load.Batch

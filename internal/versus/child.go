@@ -14,8 +14,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// childProcess is this program once more, as a child that does a job. The job is the first line it is told, because the arguments of a
-// process are for all to see and a job may hold keys. It says lines of JSON.
+// childProcess is this program once more, as a child that does a job. The job is the first line it is told, because the
+// arguments of a process are for all to see and a job may hold keys. It says lines of JSON.
 type childProcess[Says any] struct {
 	command *exec.Cmd
 	input   io.Writer

@@ -11,8 +11,8 @@ import (
 	"github.com/tallystick/tallystick/internal/versus/pgserver"
 )
 
-// settings are what anyone would tune who loads events into PostgreSQL: memory for the tables, and room for the log, so that no
-// checkpoint falls into a measurement. Durability stays at its default: fsync and synchronous_commit on.
+// settings are what anyone would tune who loads events into PostgreSQL: memory for the tables, and room for the log, so
+// that no checkpoint falls into a measurement. Durability stays at its default: fsync and synchronous_commit on.
 var settings = []string{"shared_buffers=512MB", "min_wal_size=2GB", "max_wal_size=4GB", "checkpoint_timeout=30min", "max_connections=100", "wal_compression=off"}
 
 // fleeting is for tests that prove behavior, not speed.
@@ -36,8 +36,8 @@ func startCluster(ctx context.Context, careless bool) (*pgserver.Server, error) 
 // usedSegments of the log, 16 MiB each, are what a server has that has run for a while.
 const usedSegments = 100
 
-// wearIn fills segments of the log and lets a checkpoint keep them for what comes. A server without used ones makes every new one
-// while all commits wait, for some ten milliseconds each time; one that has run for a while does not.
+// wearIn fills segments of the log and lets a checkpoint keep them for what comes. A server without used ones makes
+// every new one while all commits wait, for some ten milliseconds each time; one that has run for a while does not.
 func wearIn(ctx context.Context, address string) error {
 	conn, err := pgx.Connect(ctx, address)
 	if err != nil {

@@ -7,7 +7,8 @@ import (
 	"github.com/tallystick/tallystick/internal/load"
 )
 
-// pgCoalesced is the best that PostgreSQL was seen to do: writers that each take all requests that wait and insert them as one set.
+// pgCoalesced is the best that PostgreSQL was seen to do: writers that each take all requests that wait and insert them
+// as one set.
 type pgCoalesced struct {
 	*pgSubject
 	waiting chan *pending

@@ -15,7 +15,8 @@ import (
 	"github.com/tallystick/tallystick/internal/heap"
 )
 
-// Main runs the command line and returns the exit code: 0 measured, whatever the figures; 1 something failed; 2 wrong use.
+// Main runs the command line and returns the exit code: 0 measured, whatever the figures; 1 something failed; 2 wrong
+// use.
 func Main(args []string, out, errOut io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -29,8 +29,8 @@ type contender struct {
 	name     string
 	what     string
 	postgres bool
-	// single takes events one at a time whatever a request holds. Its submitters are given batches of one, which is the same and
-	// lets a slow cell end in time.
+	// single takes events one at a time whatever a request holds. Its submitters are given batches of one, which is the
+	// same and lets a slow cell end in time.
 	single bool
 	open   func(ctx context.Context, b *bench, c Cell) (subject, error)
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Customers measures what becomes of ingest when there are more counters than the engine holds in memory. Each number of customers has
-// a store and a child process of its own. Every counter exists before anything is measured; then the stores take turns, and
-// whoever is not at work is stopped, as in growth.
+// Customers measures what becomes of ingest when there are more counters than the engine holds in memory. Each number
+// of customers has a store and a child process of its own. Every counter exists before anything is measured; then the
+// stores take turns, and whoever is not at work is stopped, as in growth.
 
 // CustomersOptions of a run.
 type CustomersOptions struct {

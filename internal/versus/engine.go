@@ -95,7 +95,8 @@ func record(ctx context.Context, s store.Store, b *load.Batch, events []usage.Ev
 	return expect(b, accepted)
 }
 
-// appendEvents gives the facts the form that a decoder would. All ids of a batch share one string, as they share one body there.
+// appendEvents gives the facts the form that a decoder would. All ids of a batch share one string, as they share one
+// body there.
 func appendEvents(events []usage.Event, w *load.Workload, b *load.Batch) []usage.Event {
 	text := make([]byte, 0, len(b.Facts)*load.IDBytes)
 	for i := range b.Facts {
@@ -118,8 +119,8 @@ func (s *engineSubject) check(ctx context.Context, streams []*load.Stream, _ sam
 	return checkCounters(ctx, s.e, s.w, streams, 0)
 }
 
-// checkCounters compares every counter of a store with what was sent: by the streams, and before them so many facts of 1 for
-// each counter.
+// checkCounters compares every counter of a store with what was sent: by the streams, and before them so many facts of
+// 1 for each counter.
 func checkCounters(ctx context.Context, s store.Store, w *load.Workload, streams []*load.Stream, each int64) error {
 	for i := range w.Tenants() {
 		totals := w.Totals(i, streams)

@@ -29,8 +29,8 @@ const (
 	journalFigure = "tallystick_engine_journal_bytes"
 )
 
-// diskPerEvent fills an engine with groups of at least 100 events and looks at its folder. The journal tells its own size: its last
-// segment is preallocated.
+// diskPerEvent fills an engine with groups of at least 100 events and looks at its folder. The journal tells its own
+// size: its last segment is preallocated.
 func (b *bench) diskPerEvent(ctx context.Context, events int64) (d *Disk, err error) {
 	s, err := newEngine(ctx, b)
 	if err != nil {

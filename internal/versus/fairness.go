@@ -13,10 +13,10 @@ import (
 	"github.com/tallystick/tallystick/internal/load"
 )
 
-// Fairness measures what one tenant that floods the server does to another that sends an event now and then: the other's time to
-// an answer, alone and beside the flood, in turns on one server over HTTP. Both come from processes of their own, as callers do:
-// what it costs to make a flood is its own affair, as far as there are processors, and who waits for an answer does not wait for the
-// server's threads.
+// Fairness measures what one tenant that floods the server does to another that sends an event now and then: the
+// other's time to an answer, alone and beside the flood, in turns on one server over HTTP. Both come from processes of
+// their own, as callers do: what it costs to make a flood is its own affair, as far as there are processors, and who
+// waits for an answer does not wait for the server's threads.
 
 // FairnessOptions of a run.
 type FairnessOptions struct {

@@ -14,9 +14,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Growth measures what becomes of an engine as keys gather. A child process fills the store, so that it can be killed like any
-// process, with a group on its way to the disk; the next child opens what it left. What a stage is compared with is measured in turn
-// with it.
+// Growth measures what becomes of an engine as keys gather. A child process fills the store, so that it can be killed
+// like any process, with a group on its way to the disk; the next child opens what it left. What a stage is compared
+// with is measured in turn with it.
 
 // GrowthOptions of a run.
 type GrowthOptions struct {
@@ -118,8 +118,8 @@ func stages(first, last int64) []int64 {
 	return append(out, last)
 }
 
-// window is how many keys a stage is measured over: so many that merges have their share of the time, which come once in sixteen
-// memory tables.
+// window is how many keys a stage is measured over: so many that merges have their share of the time, which come once
+// in sixteen memory tables.
 func window(least, keys int64) int64 { return max(least, keys/windowShare) }
 
 // enoughRoom looks before an hour is spent: a full disk would end the run far later.
@@ -135,11 +135,11 @@ func enoughRoom(dir string, keys int64) error {
 	return nil
 }
 
-// measure fills a child to the job's keys, takes its rate, and kills it some batches later. What it returns is the job of the next
-// child, which starts with the proof of what this one acknowledged.
+// measure fills a child to the job's keys, takes its rate, and kills it some batches later. What it returns is the job
+// of the next child, which starts with the proof of what this one acknowledged.
 //
-// A machine is seldom equally fast for minutes. So a stage's rate is taken in turns, and before each turn another child, whose
-// store has the first stage's keys, has one of its own; whoever is not at work is stopped, its merges too.
+// A machine is seldom equally fast for minutes. So a stage's rate is taken in turns, and before each turn another
+// child, whose store has the first stage's keys, has one of its own; whoever is not at work is stopped, its merges too.
 func (o *GrowthOptions) measure(ctx context.Context, job growthJob) (stage *Stage, left growthJob, err error) {
 	job.Measure = window(o.Measure, job.Keys)
 	big, err := startChild[growthSays](ctx, growthCommand, job)

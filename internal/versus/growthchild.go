@@ -34,8 +34,8 @@ const (
 	sampleEvery = 100 * time.Millisecond
 	// proofFacts is how many of the last acknowledged facts the next child sends again.
 	proofFacts = 1000
-	// killAfter is how many batches the first stream has acknowledged after the measurement when the child asks to be killed; the
-	// other streams are anywhere by then.
+	// killAfter is how many batches the first stream has acknowledged after the measurement when the child asks to be
+	// killed; the other streams are anywhere by then.
 	killAfter = 5
 )
 
@@ -206,7 +206,8 @@ func (c *child) measure(ctx context.Context, streams []*load.Stream) (*Stage, er
 	return stage, nil
 }
 
-// processorTime is what this process has used of all cores: where others use them too, it says more than the clock on the wall.
+// processorTime is what this process has used of all cores: where others use them too, it says more than the clock on
+// the wall.
 func processorTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -312,7 +313,8 @@ func (c *child) askToBeKilled(b *load.Batch, drawn uint64) error {
 	return c.say.Encode(growthSays{Left: &next})
 }
 
-// watchMemory samples this process's memory beyond the page cache until the function it returns is called, which tells the most.
+// watchMemory samples this process's memory beyond the page cache until the function it returns is called, which tells
+// the most.
 func watchMemory() (peak func() int64) {
 	done := make(chan struct{})
 	most := make(chan int64, 1)

@@ -18,8 +18,8 @@ import (
 	"github.com/tallystick/tallystick/internal/versus/pgserver"
 )
 
-// PgGrowth measures what becomes of the PostgreSQL store as its tables grow. They are filled through the store itself: rows that SQL had
-// made would lie in another order, and would leave no ledger.
+// PgGrowth measures what becomes of the PostgreSQL store as its tables grow. They are filled through the store itself:
+// rows that SQL had made would lie in another order, and would leave no ledger.
 
 // PgGrowthOptions of a run.
 type PgGrowthOptions struct {

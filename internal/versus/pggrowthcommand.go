@@ -62,7 +62,8 @@ func newPgGrowthCommand(file *string) *cobra.Command {
 	return c
 }
 
-// familyCPU is the processor time of this process and of all that descend from it, such as the server's backends, ended ones included.
+// familyCPU is the processor time of this process and of all that descend from it, such as the server's backends, ended
+// ones included.
 func familyCPU() (total time.Duration) {
 	type process struct {
 		parent int

@@ -43,7 +43,8 @@ func emptyPgStore(ctx context.Context, b *bench) (*postgres.Store, error) {
 	return s, nil
 }
 
-// anew makes an empty database. The checkpoint writes down what earlier cells left, so that this one does not pay for it.
+// anew makes an empty database. The checkpoint writes down what earlier cells left, so that this one does not pay for
+// it.
 func anew(ctx context.Context, address, name string) error {
 	conn, err := pgx.Connect(ctx, address)
 	if err != nil {

@@ -12,8 +12,9 @@ import (
 	"github.com/tallystick/tallystick/internal/load"
 )
 
-// plain is the schema of a guide that many handlers are written from: the primary key is the dedupe index, and one more index
-// serves reads by time. It knows no customer, neither in rows nor in counters, which is less work than the engine does.
+// plain is the schema of a guide that many handlers are written from: the primary key is the dedupe index, and one more
+// index serves reads by time. It knows no customer, neither in rows nor in counters, which is less work than the engine
+// does.
 const plain = `
 DROP TABLE IF EXISTS usage_events, usage_counters;
 CREATE TABLE usage_events (
@@ -34,7 +35,8 @@ CREATE TABLE usage_counters (
   PRIMARY KEY (tenant_id, meter, period)
 );`
 
-// byCustomer adds what a bill needs: whose the usage is, in every row and as the counters' key. It is the engine's work.
+// byCustomer adds what a bill needs: whose the usage is, in every row and as the counters' key. It is the engine's
+// work.
 const byCustomer = plain + `
 ALTER TABLE usage_events ADD customer text NOT NULL;
 ALTER TABLE usage_counters ADD customer text NOT NULL, DROP CONSTRAINT usage_counters_pkey, ADD PRIMARY KEY (tenant_id, meter, customer, period);`
@@ -54,7 +56,8 @@ const adminDatabase = "postgres"
 // maxPool keeps a server of few cores from switching between more backends than help: beyond it the rate only falls.
 const maxPool = 32
 
-// openPg makes the schema anew. The checkpoint writes down what earlier cells left, so that this one does not pay for it.
+// openPg makes the schema anew. The checkpoint writes down what earlier cells left, so that this one does not pay for
+// it.
 func openPg(ctx context.Context, b *bench, schema string, connections int) (*pgSubject, error) {
 	config, err := pgxpool.ParseConfig(b.cluster.URL(adminDatabase))
 	if err != nil {
@@ -162,8 +165,8 @@ func (s pgTx) ingest(ctx context.Context, tenant [16]byte, f *load.Fact) (applie
 	return applied, err
 }
 
-// A set is one statement, and so one transaction and one round trip. Counters are taken in order, so that no two sets wait for
-// one another.
+// A set is one statement, and so one transaction and one round trip. Counters are taken in order, so that no two sets
+// wait for one another.
 const (
 	insertSet = `WITH inserted AS (
   INSERT INTO usage_events (tenant_id, event_id, meter, customer, quantity, occurred_at)

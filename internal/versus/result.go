@@ -61,8 +61,8 @@ func median(values []float64) float64 {
 	return (sorted[n/2-1] + sorted[n/2]) / 2
 }
 
-// ratio is the median over the repetitions of one contender's rate against another's: what the machine did to a repetition it did to
-// both.
+// ratio is the median over the repetitions of one contender's rate against another's: what the machine did to a
+// repetition it did to both.
 func (r *Result) ratio(c Cell, name, against string) (float64, bool) {
 	a, b := r.rate(name, c), r.rate(against, c)
 	if a == nil || b == nil {

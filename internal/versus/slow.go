@@ -14,8 +14,8 @@ import (
 	"github.com/tallystick/tallystick/internal/load"
 )
 
-// Slow measures what many slow connections do to a caller that works: its time to an answer and the server's memory, without them and
-// beside them, in turns. Server, caller and slow connections are processes of their own.
+// Slow measures what many slow connections do to a caller that works: its time to an answer and the server's memory,
+// without them and beside them, in turns. Server, caller and slow connections are processes of their own.
 
 // SlowOptions of a run.
 type SlowOptions struct {

@@ -2,7 +2,8 @@ package versus
 
 import "fmt"
 
-// Target is a number that the design promises, and whether this run reached it. On a shared machine the ratios say more than the rates.
+// Target is a number that the design promises, and whether this run reached it. On a shared machine the ratios say more
+// than the rates.
 type Target struct {
 	What        string   `json:"what"`
 	Measured    []string `json:"measured"`

@@ -1,9 +1,9 @@
-// Package versus measures the embedded engine beside what people would write by hand: PostgreSQL handlers of three kinds, tuned
-// fairly and durable by default, and beside the limits of any HTTP server. All see the same events in one interleaved run, so that
-// what a noisy machine does to one it does to the others.
+// Package versus measures the embedded engine beside what people would write by hand: PostgreSQL handlers of three
+// kinds, tuned fairly and durable by default, and beside the limits of any HTTP server. All see the same events in one
+// interleaved run, so that what a noisy machine does to one it does to the others.
 //
-// It owns the contenders, the private PostgreSQL they run on, and the tables. Every cell of a table ends by checking what was
-// counted: a contender that is fast and wrong fails the run. It is for measuring only; no server imports it.
+// It owns the contenders, the private PostgreSQL they run on, and the tables. Every cell of a table ends by checking
+// what was counted: a contender that is fast and wrong fails the run. It is for measuring only; no server imports it.
 package versus
 
 import (
@@ -47,7 +47,8 @@ const (
 
 	defaultRepetitions = 3
 	defaultCellTime    = 2 * time.Second
-	// defaultCellEvents is what the fastest contender does in some seconds; the proof of the totals needs memory for no more.
+	// defaultCellEvents is what the fastest contender does in some seconds; the proof of the totals needs memory for no
+	// more.
 	defaultCellEvents = 20_000_000
 	defaultCustomers  = 100_000
 

@@ -14,9 +14,9 @@ import (
 	"github.com/tallystick/tallystick/internal/store/engine"
 )
 
-// Windows measures questions about a span of time: a month by hour grouped by customer, over all rows of one tenant, beside the same
-// query in PostgreSQL over the same rows and in DuckDB over the engine's own files; one customer's month; and what making the
-// files takes from ingest.
+// Windows measures questions about a span of time: a month by hour grouped by customer, over all rows of one tenant,
+// beside the same query in PostgreSQL over the same rows and in DuckDB over the engine's own files; one customer's
+// month; and what making the files takes from ingest.
 
 // WindowsOptions of a run.
 type WindowsOptions struct {

@@ -38,8 +38,8 @@ const (
 	windowWriters = 16
 )
 
-// event is the nth of the run: times rise over the month, customers and quantities are drawn by its number alone, so that every
-// store gets the same.
+// event is the nth of the run: times rise over the month, customers and quantities are drawn by its number alone, so
+// that every store gets the same.
 func (r *windowsRun) event(n, of int64) usage.Event {
 	rng := rnd.New(rnd.NewPCG(uint64(n), 7)) //nolint:gosec // a workload, no secret
 	span := int64(r.month.End() - r.month.Start())

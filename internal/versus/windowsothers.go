@@ -15,7 +15,8 @@ import (
 	"github.com/tallystick/tallystick/internal/versus/pgserver"
 )
 
-// postgres fills a table that anyone would make for this, with the index that helps, and asks it. It returns what ends it.
+// postgres fills a table that anyone would make for this, with the index that helps, and asks it. It returns what ends
+// it.
 func (r *windowsRun) postgres(ctx context.Context, server *pgserver.Server) (a asker, end func() error, err error) {
 	conn, err := pgx.Connect(ctx, server.URL("postgres"))
 	if err != nil {

@@ -9,8 +9,9 @@ import (
 	"testing"
 )
 
-// Given one processor and a goroutine that never blocks, when something comes in for another, then it is read before the first has
-// stepped aside a hundred times, which takes far less than the ten milliseconds after which the runtime looks by itself.
+// Given one processor and a goroutine that never blocks, when something comes in for another, then it is read before
+// the first has stepped aside a hundred times, which takes far less than the ten milliseconds after which the runtime
+// looks by itself.
 func TestCallersRunBesideWorkThatNeverBlocks(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	there, here, err := os.Pipe() // what is written is there at once, unlike on a network

@@ -15,7 +15,8 @@ import (
 	"github.com/tallystick/tallystick/internal/pgtest"
 )
 
-// Given three nodes on one database, when one of them changes something, then the others go by it, as soon as is promised.
+// Given three nodes on one database, when one of them changes something, then the others go by it, as soon as is
+// promised.
 func TestNodesAgree(t *testing.T) {
 	database, err := pgtest.Shared(t).Create("")
 	if err != nil {

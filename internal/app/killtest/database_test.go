@@ -16,8 +16,9 @@ import (
 
 const databaseCrashes = 3
 
-// Given two nodes under load, when their database crashes and comes back several times, then meanwhile they live, say why they are not
-// ready and tell callers when to come again; they go on by themselves; and callers who came again lost nothing and were counted once.
+// Given two nodes under load, when their database crashes and comes back several times, then meanwhile they live, say
+// why they are not ready and tell callers when to come again; they go on by themselves; and callers who came again lost
+// nothing and were counted once.
 func TestDatabaseGoesAwayAndComesBack(t *testing.T) {
 	server := pgtest.Private(t)
 	database, err := server.Create("")
@@ -43,8 +44,9 @@ func TestDatabaseGoesAwayAndComesBack(t *testing.T) {
 	c.prove(t, 0)
 }
 
-// Given nodes whose database stops answering while every connection stands, when callers have waited as long as they must at most,
-// then it is as if it had gone away; and when it answers again, what was under way is neither lost nor counted twice.
+// Given nodes whose database stops answering while every connection stands, when callers have waited as long as they
+// must at most, then it is as if it had gone away; and when it answers again, what was under way is neither lost nor
+// counted twice.
 func TestDatabaseStopsAnswering(t *testing.T) {
 	server := pgtest.Private(t)
 	database, err := server.Create("")
@@ -71,8 +73,8 @@ func (f *fleet) awaitReady(t *testing.T) {
 	}
 }
 
-// Given nodes that know a primary and its synchronous standby, when the primary is lost, then the nodes wait; when the standby is
-// promoted, they go on with it by themselves, and everything that was ever acknowledged is there, once.
+// Given nodes that know a primary and its synchronous standby, when the primary is lost, then the nodes wait; when the
+// standby is promoted, they go on with it by themselves, and everything that was ever acknowledged is there, once.
 func TestDatabaseFailsOver(t *testing.T) {
 	primary := pgtest.Private(t)
 	database, err := primary.Create("")
@@ -131,8 +133,8 @@ func checkAway(t *testing.T, f *fleet) {
 	asking.Wait()
 }
 
-// Given somebody who holds one tenant's head in the database, when facts of that tenant come, then they are told to come again, and
-// nobody else notices; when it is let go, all is well.
+// Given somebody who holds one tenant's head in the database, when facts of that tenant come, then they are told to
+// come again, and nobody else notices; when it is let go, all is well.
 func TestDatabaseHoldsOneTenant(t *testing.T) {
 	database, err := pgtest.Shared(t).Create("")
 	if err != nil {

@@ -14,7 +14,8 @@ import (
 	"github.com/tallystick/tallystick/client"
 )
 
-// patience bounds every wait for something that must come about; most of it is for a machine that is busy with other tests.
+// patience bounds every wait for something that must come about; most of it is for a machine that is busy with other
+// tests.
 const patience = time.Minute
 
 // until waits for a condition.
@@ -183,8 +184,9 @@ func (c *crowd) stop() {
 	c.sending.Wait()
 }
 
-// prove stops the crowd and the nodes, and wants the same from every node and from verify: each acknowledged fact once, under the
-// number it was acknowledged with, and counted once. others is how many facts other tenants have. Setting up leaves rows too.
+// prove stops the crowd and the nodes, and wants the same from every node and from verify: each acknowledged fact once,
+// under the number it was acknowledged with, and counted once. others is how many facts other tenants have. Setting up
+// leaves rows too.
 func (c *crowd) prove(t *testing.T, others int64) {
 	t.Helper()
 	c.stop()

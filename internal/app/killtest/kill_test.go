@@ -12,7 +12,8 @@ import (
 	"github.com/tallystick/tallystick/client"
 )
 
-// defaultCycles of start, load and kill -9 in an ordinary test run; TALLYSTICK_KILL_CYCLES sets another number for a soak.
+// defaultCycles of start, load and kill -9 in an ordinary test run; TALLYSTICK_KILL_CYCLES sets another number for a
+// soak.
 const defaultCycles = 100
 
 func cycles(t *testing.T) int {
@@ -28,9 +29,9 @@ func cycles(t *testing.T) int {
 	return n
 }
 
-// Given a server under load that is killed over and over, when all that was in doubt has been sent again, then every fact
-// that was ever acknowledged stands in the ledger once, under the number it was acknowledged with, the counters are exactly what
-// was sent, and verify finds nothing to object to.
+// Given a server under load that is killed over and over, when all that was in doubt has been sent again, then every
+// fact that was ever acknowledged stands in the ledger once, under the number it was acknowledged with, the counters
+// are exactly what was sent, and verify finds nothing to object to.
 func TestKilledServerLosesNothingAndCountsNothingTwice(t *testing.T) {
 	b := build(t, "--data", filepath.Join(t.TempDir(), "data"))
 	p := b.start(t)

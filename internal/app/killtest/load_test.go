@@ -73,8 +73,9 @@ type told struct {
 	accepted bool
 }
 
-// heard notes the verdicts of one answer. Two senders race for each fact, so a duplicate may be heard before the acceptance it
-// rests on, or instead of it when that answer was lost; but never in an earlier life, and there is one acceptance at most.
+// heard notes the verdicts of one answer. Two senders race for each fact, so a duplicate may be heard before the
+// acceptance it rests on, or instead of it when that answer was lost; but never in an earlier life, and there is one
+// acceptance at most.
 func (m *memory) heard(verdicts []client.Verdict) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

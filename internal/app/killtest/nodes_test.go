@@ -17,9 +17,10 @@ const (
 	spared = 0
 )
 
-// Given three nodes on one database, when all of them are thrown the same facts while one after the other is killed and comes back, and
-// what is not answered is sent to another one, then every acknowledged fact is in the ledger once, every node shows the same totals,
-// and verify finds nothing to object to. Beside it, the load generator's own tenants add up to the last event.
+// Given three nodes on one database, when all of them are thrown the same facts while one after the other is killed and
+// comes back, and what is not answered is sent to another one, then every acknowledged fact is in the ledger once,
+// every node shows the same totals, and verify finds nothing to object to. Beside it, the load generator's own tenants
+// add up to the last event.
 func TestNodesOfOneDatabaseCountOnce(t *testing.T) {
 	database, err := pgtest.Newer(t).Create("")
 	if err != nil {

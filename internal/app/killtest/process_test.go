@@ -22,7 +22,8 @@ import (
 
 const rootKey = "kill-test-root-key"
 
-// settings of every server. What is bounded is small, so that kills meet rolling segments, flushed keys and checkpoints too.
+// settings of every server. What is bounded is small, so that kills meet rolling segments, flushed keys and checkpoints
+// too.
 const settings = `
 listen: 127.0.0.1:0
 log: {format: json, level: info}

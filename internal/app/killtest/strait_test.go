@@ -10,8 +10,8 @@ import (
 	"github.com/tallystick/tallystick/internal/pgtest"
 )
 
-// strait is a way to a server that can be blocked: connections stay, and nothing passes. So looks a host that lost its power, or a
-// network that was cut, until somebody gives up waiting.
+// strait is a way to a server that can be blocked: connections stay, and nothing passes. So looks a host that lost its
+// power, or a network that was cut, until somebody gives up waiting.
 type strait struct {
 	dir string // of its socket
 

@@ -1,5 +1,5 @@
-// Package account holds what a ledger keeps of accounts: entries. An entry credits or debits an account, or holds a part
-// of its balance. It is a ledger row like a usage event; its rules are not here yet, its shape is.
+// Package account holds what a ledger keeps of accounts: entries. An entry credits or debits an account, or holds a
+// part of its balance. It is a ledger row like a usage event; its rules are not here yet, its shape is.
 package account
 
 import (

@@ -5,8 +5,8 @@ import "math/bits"
 // Smallest is the least amount above zero.
 var Smallest = Amount{lo: 1}
 
-// Mul returns a·b rounded toward zero to 12 decimals, and whether it had to be rounded. It reports false when the product's
-// magnitude would reach 10^26.
+// Mul returns a·b rounded toward zero to 12 decimals, and whether it had to be rounded. It reports false when the
+// product's magnitude would reach 10^26.
 func (a Amount) Mul(b Amount) (product Amount, exact, ok bool) {
 	negA, ahi, alo := a.magnitude()
 	negB, bhi, blo := b.magnitude()

@@ -21,8 +21,8 @@ const (
 // ActorSystem is who acts when nobody asked: schedules and rules.
 const ActorSystem = "system"
 
-// EntityRequest is what stored answers are told under. They are no change of anything a caller knows: the audit log does not
-// show them.
+// EntityRequest is what stored answers are told under. They are no change of anything a caller knows: the audit log
+// does not show them.
 const EntityRequest = "request"
 
 // Of names a change of an entity.

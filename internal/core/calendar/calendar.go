@@ -13,7 +13,8 @@ type Micros int64
 // Month is a billing period: months since January of year 0, UTC.
 type Month int32
 
-// The moments that a fact may carry. The lower bound keeps durations simple; the upper one keeps RFC 3339 four digits wide.
+// The moments that a fact may carry. The lower bound keeps durations simple; the upper one keeps RFC 3339 four digits
+// wide.
 const (
 	MinMicros Micros = 0
 	MaxMicros Micros = 253402300800_000_000 - 1 // 9999-12-31T23:59:59.999999Z

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// ParseMoment reads RFC 3339, or a date alone, which is its midnight in UTC. It reports false for anything else, and for what lies
-// outside 1970 to 9999.
+// ParseMoment reads RFC 3339, or a date alone, which is its midnight in UTC. It reports false for anything else, and
+// for what lies outside 1970 to 9999.
 func ParseMoment(text string) (Micros, bool) {
 	layout := time.RFC3339Nano
 	if len(text) == len(time.DateOnly) {

@@ -29,13 +29,14 @@ func ParseStep(name string) (Step, bool) {
 	return StepNone, false
 }
 
-// Cut returns where the windows of [from, to) begin, and to itself at the end: window i is [cuts[i], cuts[i+1]). The first and the
-// last are cut short where the range is not aligned. It reports false when there would be more than limit windows.
+// Cut returns where the windows of [from, to) begin, and to itself at the end: window i is [cuts[i], cuts[i+1]). The
+// first and the last are cut short where the range is not aligned. It reports false when there would be more than limit
+// windows.
 //
-// Days, weeks and months begin when the zone's calendar first shows them: one that a change of offset skips is no window, one that it
-// lengthens or shortens is one window. A week begins on Monday, as ISO 8601 has it. An hour is an hour of the zone's clock under one
-// offset, so that the hour which the clock repeats in autumn is two windows, and a change of half an hour leaves one window of 30
-// minutes. Minutes are cut likewise.
+// Days, weeks and months begin when the zone's calendar first shows them: one that a change of offset skips is no
+// window, one that it lengthens or shortens is one window. A week begins on Monday, as ISO 8601 has it. An hour is an
+// hour of the zone's clock under one offset, so that the hour which the clock repeats in autumn is two windows, and a
+// change of half an hour leaves one window of 30 minutes. Minutes are cut likewise.
 func Cut(from, to Micros, step Step, zone *time.Location, limit int) (cuts []Micros, fits bool) {
 	next := nextCut(from, step, zone)
 	for at := from; at < to; at = next(at) {
@@ -129,7 +130,8 @@ func (s *stretch) next(at Micros, zone *time.Location) Micros {
 			_, end = end.ZoneBounds() // only the zone's name changed
 		}
 	}
-	// A clock that is behind UTC shows times before 1970: hence the day's worth of hours that keeps the remainder positive.
+	// A clock that is behind UTC shows times before 1970: hence the day's worth of hours that keeps the remainder
+	// positive.
 	next := at + s.unit - (at+s.offset+24*microsPerHour)%s.unit
 	return min(next, s.end)
 }

@@ -72,9 +72,9 @@ func TestCutAtChangesOfOffset(t *testing.T) {
 	}
 }
 
-// Whatever the zone and the range: the cuts rise from one end to the other, no hour or minute is longer than one or shows two of the
-// clock, every week begins on the first day of its ISO week that there is, and every cut of a week or month is one of a day, every cut
-// of a day one of an hour, and every cut of an hour one of a minute.
+// Whatever the zone and the range: the cuts rise from one end to the other, no hour or minute is longer than one or
+// shows two of the clock, every week begins on the first day of its ISO week that there is, and every cut of a week or
+// month is one of a day, every cut of a day one of an hour, and every cut of an hour one of a minute.
 func TestCutsNest(t *testing.T) {
 	zones := []string{"UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kolkata", "Africa/Cairo", "America/Havana", "Pacific/Apia", "America/St_Johns", "Africa/Monrovia", "Pacific/Kiritimati", "Etc/GMT+12"}
 	rapid.Check(t, func(t *rapid.T) {

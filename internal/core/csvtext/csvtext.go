@@ -1,7 +1,8 @@
-// Package csvtext writes CSV that means what it says: every cell can be read back to the value it came from, and no text of a
-// customer's is a formula to the spreadsheet that opens the file.
+// Package csvtext writes CSV that means what it says: every cell can be read back to the value it came from, and no
+// text of a customer's is a formula to the spreadsheet that opens the file.
 //
-// It writes lines itself: encoding/csv changes line breaks inside cells where lines end in CRLF, so two texts could become one.
+// It writes lines itself: encoding/csv changes line breaks inside cells where lines end in CRLF, so two texts could
+// become one.
 package csvtext
 
 import (
@@ -11,11 +12,13 @@ import (
 	"github.com/tallystick/tallystick/internal/core/properties"
 )
 
-// formulaMarks begin what a spreadsheet computes: the usual signs, their wide forms, and white space that it skips before them.
+// formulaMarks begin what a spreadsheet computes: the usual signs, their wide forms, and white space that it skips
+// before them.
 const formulaMarks = "=+-@\t\r\n＝＋－＠"
 
-// Text is the cell of a text. One that a spreadsheet would compute has an apostrophe before it. So has one that would look as if it had
-// been given one, so that a reader takes one apostrophe off any cell that has some before such a mark, and is left with the text.
+// Text is the cell of a text. One that a spreadsheet would compute has an apostrophe before it. So has one that would
+// look as if it had been given one, so that a reader takes one apostrophe off any cell that has some before such a
+// mark, and is left with the text.
 func Text(s string) string {
 	if rest := strings.TrimLeft(s, "'"); rest != "" && strings.ContainsRune(formulaMarks, firstRune(rest)) {
 		return "'" + s
@@ -30,8 +33,9 @@ func firstRune(s string) rune {
 	return -1
 }
 
-// Value is the cell of a property: empty where there is none, numbers and booleans as JSON has them, and strings as they are. A string
-// that would be taken for one of those, or is empty, or begins with a quotation mark, is a JSON string in quotation marks.
+// Value is the cell of a property: empty where there is none, numbers and booleans as JSON has them, and strings as
+// they are. A string that would be taken for one of those, or is empty, or begins with a quotation mark, is a JSON
+// string in quotation marks.
 func Value(v properties.Value) string {
 	switch v.Kind {
 	case 0, properties.Null:
@@ -45,8 +49,8 @@ func Value(v properties.Value) string {
 	return v.Text
 }
 
-// AppendLine writes one line. Cells are quoted where RFC 4180 asks for it, or where they begin with white space; nothing inside
-// them changes.
+// AppendLine writes one line. Cells are quoted where RFC 4180 asks for it, or where they begin with white space;
+// nothing inside them changes.
 func AppendLine(b []byte, end string, cells ...string) []byte {
 	for i, cell := range cells {
 		if i > 0 {

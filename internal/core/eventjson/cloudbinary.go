@@ -16,8 +16,9 @@ type Attribute struct {
 	Value []string // as it travels; more than one is an error
 }
 
-// DecodeBinaryCloudEvent reads a CloudEvent in binary content mode: its attributes, and a body that is its data. contentType is
-// that of the data, "" if it is not stated. What comes of it is what DecodeCloudEvent makes of the same event.
+// DecodeBinaryCloudEvent reads a CloudEvent in binary content mode: its attributes, and a body that is its data.
+// contentType is that of the data, "" if it is not stated. What comes of it is what DecodeCloudEvent makes of the same
+// event.
 func DecodeBinaryCloudEvent(attributes []Attribute, contentType string, body []byte, into []usage.Event) (Batch, error) {
 	d := decoder{body: body, events: into[:0], index: -1, cloud: true}
 	ev := d.next()
@@ -77,7 +78,8 @@ func (d *decoder) data(ev *usage.Event) bool {
 	return d.start() && d.propertiesField(ev, "data") && d.end()
 }
 
-// headerText reads a value as it travels in a header: perhaps quoted, with bytes beyond printable ASCII percent-encoded.
+// headerText reads a value as it travels in a header: perhaps quoted, with bytes beyond printable ASCII
+// percent-encoded.
 func headerText(values []string) (text, wrong string) {
 	if len(values) != 1 {
 		return "", "stands twice"

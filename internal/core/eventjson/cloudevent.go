@@ -51,12 +51,12 @@ type envelope struct {
 	version, source, contentType string
 }
 
-// cloudEvent reads the CloudEvent at pos: type is the event's type, subject its customer, data its properties, and source, one
-// space and id its id. The quantity is 1; a meter takes its value from a property.
+// cloudEvent reads the CloudEvent at pos: type is the event's type, subject its customer, data its properties, and
+// source, one space and id its id. The quantity is 1; a meter takes its value from a property.
 //
-// null means absent, as that standard has it. Extension attributes (dataschema, traceparent and the like) are checked and
-// ignored, since a sender's infrastructure adds them; but not those that a usage event gives a meaning to, such as quantity:
-// whoever sends them means them.
+// null means absent, as that standard has it. Extension attributes (dataschema, traceparent and the like) are checked
+// and ignored, since a sender's infrastructure adds them; but not those that a usage event gives a meaning to, such as
+// quantity: whoever sends them means them.
 func (d *decoder) cloudEvent(ev *usage.Event) bool {
 	if !d.open() {
 		return false

@@ -29,8 +29,8 @@ type decoder struct {
 	scratch []byte              // decoded text of members
 }
 
-// maxNames bounds the names that are compared with one another, and with them the memory and time that a hostile body takes.
-// A valid event has at most properties.MaxMembers of them.
+// maxNames bounds the names that are compared with one another, and with them the memory and time that a hostile body
+// takes. A valid event has at most properties.MaxMembers of them.
 const maxNames = 10_000
 
 // name is a member's name and where it stands.

@@ -117,8 +117,8 @@ func (d *decoder) unknown(ev *usage.Event, text string, at int) bool {
 	return d.remember(text, at) && d.skip()
 }
 
-// stringField reads a string that says something. Empty is refused rather than taken as absent: it is what a sender's missing
-// variable looks like.
+// stringField reads a string that says something. Empty is refused rather than taken as absent: it is what a sender's
+// missing variable looks like.
 func (d *decoder) stringField(ev *usage.Event, path string, to *string, given usage.Given) bool {
 	if d.peek() != '"' {
 		return d.wrongType(ev, path, "a string")

@@ -1,13 +1,13 @@
-// Package eventjson decodes usage events from JSON: one event, an array, {"events":[…]}, lines, and CloudEvents 1.0, with their
-// attributes in the JSON or beside it.
+// Package eventjson decodes usage events from JSON: one event, an array, {"events":[…]}, lines, and CloudEvents 1.0,
+// with their attributes in the JSON or beside it.
 //
-// It is strict where leniency would bill something else than was meant: duplicate names, bad UTF-8, lone surrogates, trailing
-// bytes and too deep nesting refuse the whole body; a wrong or unknown field refuses that event alone. It is pure: bytes in,
-// events out. It knows no meter and judges no event beyond its JSON; usage.Event.Check does the rest.
+// It is strict where leniency would bill something else than was meant: duplicate names, bad UTF-8, lone surrogates,
+// trailing bytes and too deep nesting refuse the whole body; a wrong or unknown field refuses that event alone. It is
+// pure: bytes in, events out. It knows no meter and judges no event beyond its JSON; usage.Event.Check does the rest.
 //
-// It is written by hand because a prototype of the whole server took 0.9 M events/s over HTTP with such a decoder and 0.35 M
-// with encoding/json, which also lets duplicate names and bad UTF-8 pass. A plain event costs no allocation: its strings share
-// memory with the body. So whoever keeps anything of the events must never write to the body again.
+// It is written by hand because a prototype of the whole server took 0.9 M events/s over HTTP with such a decoder and
+// 0.35 M with encoding/json, which also lets duplicate names and bad UTF-8 pass. A plain event costs no allocation: its
+// strings share memory with the body. So whoever keeps anything of the events must never write to the body again.
 package eventjson
 
 import (
@@ -34,8 +34,9 @@ type Batch struct {
 
 // Decode reads one event object, an array of them, or {"events":[…]}. The events are appended to into[:0].
 //
-// Like all decoders here it returns a *problem.Error: Malformed for a body that is not what it should be, with the byte at
-// which that was seen, or TooLarge for more than MaxEvents. An event with a wrong field is no error: it has Invalid set.
+// Like all decoders here it returns a *problem.Error: Malformed for a body that is not what it should be, with the byte
+// at which that was seen, or TooLarge for more than MaxEvents. An event with a wrong field is no error: it has Invalid
+// set.
 func Decode(body []byte, into []usage.Event) (Batch, error) {
 	d := decoder{body: body, events: into[:0], index: -1}
 	single, ok := d.document()

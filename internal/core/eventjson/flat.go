@@ -7,8 +7,8 @@ import (
 	"github.com/tallystick/tallystick/internal/core/usage"
 )
 
-// propertiesField reads a flat object into the event's properties. Properties that are canonical already are taken as they
-// stand; others are read again and rewritten.
+// propertiesField reads a flat object into the event's properties. Properties that are canonical already are taken as
+// they stand; others are read again and rewritten.
 func (d *decoder) propertiesField(ev *usage.Event, path string) bool {
 	if d.peek() != '{' {
 		return d.wrongType(ev, path, "an object")
@@ -35,8 +35,8 @@ func (d *decoder) propertiesField(ev *usage.Event, path string) bool {
 	return true
 }
 
-// canonical takes the object at pos if it is canonical already. Names in rising order are distinct. It gives up at the first
-// thing that is not canonical, names with escapes included, unless that is a fault.
+// canonical takes the object at pos if it is canonical already. Names in rising order are distinct. It gives up at the
+// first thing that is not canonical, names with escapes included, unless that is a fault.
 func (d *decoder) canonical() (string, bool) {
 	start := d.pos
 	if !d.open() {
@@ -90,8 +90,8 @@ func (d *decoder) canonicalValue() bool {
 	return false
 }
 
-// rewritten takes the object at pos and returns its canonical text. ok is false only for a fault; an object that is refused
-// with the event yields "".
+// rewritten takes the object at pos and returns its canonical text. ok is false only for a fault; an object that is
+// refused with the event yields "".
 func (d *decoder) rewritten(ev *usage.Event, path string) (text string, ok bool) {
 	start, base := d.pos, len(d.names)
 	if !d.open() {

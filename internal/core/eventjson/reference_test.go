@@ -17,8 +17,8 @@ import (
 	"github.com/tallystick/tallystick/internal/core/usage"
 )
 
-// The reference: the same rules over encoding/json's tokens and math/big, with no care for speed. It shares no code with the
-// decoder but the types that both fill.
+// The reference: the same rules over encoding/json's tokens and math/big, with no care for speed. It shares no code
+// with the decoder but the types that both fill.
 
 // node is a JSON value with its members in order.
 type node struct {

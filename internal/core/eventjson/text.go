@@ -22,8 +22,8 @@ const (
 	highs = ones * 0x80
 )
 
-// str takes the string at pos and returns what stands between its quotes, escapes and all. It looks at eight bytes at a time
-// until one of them is special; most strings end there.
+// str takes the string at pos and returns what stands between its quotes, escapes and all. It looks at eight bytes at a
+// time until one of them is special; most strings end there.
 func (d *decoder) str() (raw string, f form) {
 	b := d.body
 	start := d.pos + 1
@@ -32,8 +32,8 @@ func (d *decoder) str() (raw string, f form) {
 		word := binary.LittleEndian.Uint64(b[i:])
 		quote := word ^ ones*'"'
 		backslash := word ^ ones*'\\'
-		// A high bit is set for the first byte that is a quote, a backslash, below space or not ASCII. Bytes after it may
-		// be marked by a borrow; they are not looked at.
+		// A high bit is set for the first byte that is a quote, a backslash, below space or not ASCII. Bytes after it
+		// may be marked by a borrow; they are not looked at.
 		special := ((word-ones*' ')&^word | (quote-ones)&^quote | (backslash-ones)&^backslash | word) & highs
 		if special == 0 {
 			i += 8

@@ -165,7 +165,8 @@ func daysIn(year, month int) int {
 	return 31
 }
 
-// dayNumber counts the days from 1970-01-01 to a date. Years are taken to start in March, so that leap days fall at their end.
+// dayNumber counts the days from 1970-01-01 to a date. Years are taken to start in March, so that leap days fall at
+// their end.
 func dayNumber(year, month, day int) int {
 	if month <= 2 {
 		year--

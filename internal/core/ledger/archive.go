@@ -11,8 +11,8 @@ import (
 	"github.com/tallystick/tallystick/internal/core/usage"
 )
 
-// Archive says that the usage rows of a month are in an archive, whole and read back, and may leave the ledger. It is told by a
-// change row, which stands behind the rows of the Base of that month.
+// Archive says that the usage rows of a month are in an archive, whole and read back, and may leave the ledger. It is
+// told by a change row, which stands behind the rows of the Base of that month.
 type Archive struct {
 	Month       calendar.Month
 	Rows        uint64 // usage rows of the month
@@ -25,8 +25,8 @@ type Archive struct {
 	At          calendar.Micros
 }
 
-// Base is some counters of a month as they stand where its row is: what their rows added up to. Folding the ledger again starts
-// from here for a month whose rows have left.
+// Base is some counters of a month as they stand where its row is: what their rows added up to. Folding the ledger
+// again starts from here for a month whose rows have left.
 type Base struct {
 	Month    calendar.Month
 	Counters []BaseCounter

@@ -21,8 +21,8 @@ const (
 )
 
 // AppendCanonical encodes a row the one way that the tree is defined over. It is never a store's own bytes: the tree is
-// the same wherever the ledger is kept. Every field stands behind its length or is self-delimiting, so no two rows encode
-// alike. A change is encoded with the blinded hash of its state in place of the state; other rows ignore it.
+// the same wherever the ledger is kept. Every field stands behind its length or is self-delimiting, so no two rows
+// encode alike. A change is encoded with the blinded hash of its state in place of the state; other rows ignore it.
 func AppendCanonical(b []byte, r *Row, state tree.Hash) []byte {
 	b = append(b, canonicalVersion)
 	switch r.Kind() {

@@ -1,6 +1,6 @@
-// Package ledger defines what a tenant's ledger is made of, apart from any store: rows numbered without gaps, committed in
-// sections, and a Merkle tree over their canonical encoding. A row is a usage event, an account entry, or a change of an
-// entity.
+// Package ledger defines what a tenant's ledger is made of, apart from any store: rows numbered without gaps, committed
+// in sections, and a Merkle tree over their canonical encoding. A row is a usage event, an account entry, or a change
+// of an entity.
 package ledger
 
 import (
@@ -97,8 +97,8 @@ func (r *Row) Clone() Row {
 	return out
 }
 
-// Section is what one commit added to one tenant: rows with consecutive numbers and one time. When usage rows of it were
-// archived and have left, Gone says how many; the tree knows their leaves.
+// Section is what one commit added to one tenant: rows with consecutive numbers and one time. When usage rows of it
+// were archived and have left, Gone says how many; the tree knows their leaves.
 type Section struct {
 	First uint64
 	At    calendar.Micros

@@ -9,8 +9,8 @@ import (
 	"github.com/tallystick/tallystick/internal/core/calendar"
 )
 
-// Seal hashes the sealed totals of a closed period. Sealed totals never change, so the seal can be taken at any time after
-// the close and is always the same.
+// Seal hashes the sealed totals of a closed period. Sealed totals never change, so the seal can be taken at any time
+// after the close and is always the same.
 type Seal struct {
 	sum hash.Hash
 	buf []byte

@@ -105,8 +105,8 @@ func (e *Error) Resets(at time.Time, after time.Duration) *Error {
 	return &c
 }
 
-// Discreetly returns a copy with a second detail, for callers who may send but not read: it says nothing of totals, times of other
-// events or plans.
+// Discreetly returns a copy with a second detail, for callers who may send but not read: it says nothing of totals,
+// times of other events or plans.
 func (e *Error) Discreetly(detail string) *Error {
 	c := *e
 	c.discreet = detail

@@ -2,8 +2,8 @@ package properties
 
 import "strings"
 
-// Lookup finds a property in a canonical text. The value shares memory with it unless it has escapes. A text that is not
-// canonical yields something or nothing, but never a panic.
+// Lookup finds a property in a canonical text. The value shares memory with it unless it has escapes. A text that is
+// not canonical yields something or nothing, but never a panic.
 func Lookup(canonical, name string) (Value, bool) {
 	if canonical == "" || canonical[0] != '{' {
 		return Value{}, false

@@ -12,7 +12,8 @@ const MaxDigits = 40
 // ErrDigits is returned for a number that needs more than MaxDigits digits.
 var ErrDigits = errors.New("number has more than 40 digits when written without an exponent")
 
-// maxExponent is where reading an exponent stops counting: no request is long enough to bring a larger one back into range.
+// maxExponent is where reading an exponent stops counting: no request is long enough to bring a larger one back into
+// range.
 const maxExponent = 1 << 40
 
 // CanonicalNumber reports whether a JSON number is written canonically.

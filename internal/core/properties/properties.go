@@ -1,9 +1,9 @@
-// Package properties owns the canonical text of an event's properties: a flat JSON object that is written in exactly one way,
-// so that equal properties are equal strings. Fingerprints, derived keys and stored rows all use this text.
+// Package properties owns the canonical text of an event's properties: a flat JSON object that is written in exactly
+// one way, so that equal properties are equal strings. Fingerprints, derived keys and stored rows all use this text.
 //
-// Members are sorted by the bytes of their names and written without white space. A string escapes the quote, the backslash
-// and, as \u00xx in lower case, what is below U+0020; all else stands as UTF-8. A number is a plain decimal without exponent,
-// superfluous zeros or negative zero. No members at all is the empty string.
+// Members are sorted by the bytes of their names and written without white space. A string escapes the quote, the
+// backslash and, as \u00xx in lower case, what is below U+0020; all else stands as UTF-8. A number is a plain decimal
+// without exponent, superfluous zeros or negative zero. No members at all is the empty string.
 //
 // The package writes and reads that text. It never parses JSON as clients send it; that is the decoders' work.
 package properties
@@ -39,8 +39,8 @@ type Member struct {
 	Value Value
 }
 
-// Append writes the canonical text of the members to dst. It sorts them in place. The names must be distinct, strings valid
-// UTF-8 and numbers canonical (AppendNumber).
+// Append writes the canonical text of the members to dst. It sorts them in place. The names must be distinct, strings
+// valid UTF-8 and numbers canonical (AppendNumber).
 func Append(dst []byte, members []Member) []byte {
 	if len(members) == 0 {
 		return dst

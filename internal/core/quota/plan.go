@@ -50,7 +50,8 @@ type Quota struct {
 	Thresholds []uint16 // percent, rising
 }
 
-// Assignment says which plan is in force for a customer, or for the tenant itself when Customer is empty. An empty Plan is none.
+// Assignment says which plan is in force for a customer, or for the tenant itself when Customer is empty. An empty Plan
+// is none.
 type Assignment struct {
 	Customer string
 	Plan     string
@@ -68,7 +69,8 @@ type Alert struct {
 	Used      amount.Amount
 }
 
-// ID names the quota of a meter in a month: that of a customer, or of the tenant itself when customer is empty. Ledger rows hold it.
+// ID names the quota of a meter in a month: that of a customer, or of the tenant itself when customer is empty. Ledger
+// rows hold it.
 func ID(slug string, m calendar.Month, customer string) string {
 	id := slug + ":" + m.String()
 	if customer != "" {
@@ -77,8 +79,8 @@ func ID(slug string, m calendar.Month, customer string) string {
 	return id
 }
 
-// MaxAlerts bounds the alerts that one batch of facts leaves behind, so that its commit has a bound. What is left over is told of
-// by the next fact of the same counter.
+// MaxAlerts bounds the alerts that one batch of facts leaves behind, so that its commit has a bound. What is left over
+// is told of by the next fact of the same counter.
 const MaxAlerts = 64
 
 // Check judges a plan's shape. Whether its meters exist, and add up, is for the caller to see.
@@ -165,7 +167,8 @@ func (r *Rules) Thresholds() int { return r.thresholds }
 func (q *Quota) limit(plan string) *Limit {
 	l := &Limit{Plan: plan, Limit: q.Limit, Soft: q.Soft}
 	if q.Soft && !q.Multiplier.IsZero() {
-		// What is used has 12 decimals as well, so that rounding the cap down refuses nothing that the exact one admits.
+		// What is used has 12 decimals as well, so that rounding the cap down refuses nothing that the exact one
+		// admits.
 		l.HardCap, _, l.Capped = q.Limit.Mul(q.Multiplier)
 	}
 	for _, percent := range q.Thresholds {

@@ -1,5 +1,5 @@
-// Package quota holds plans and what they allow: which fact fits a limit, which is overage, which is refused, and which thresholds
-// a period has reached. It knows nothing of time or stores: who asks brings what was used.
+// Package quota holds plans and what they allow: which fact fits a limit, which is overage, which is refused, and which
+// thresholds a period has reached. It knows nothing of time or stores: who asks brings what was used.
 package quota
 
 import "github.com/tallystick/tallystick/internal/core/amount"
@@ -90,7 +90,8 @@ func (l *Limit) Standing(used amount.Amount) Standing {
 	return WithinLimit
 }
 
-// Due lists the thresholds that are reached and lie above the highest one that was told of. Nothing used reaches nothing.
+// Due lists the thresholds that are reached and lie above the highest one that was told of. Nothing used reaches
+// nothing.
 func (l *Limit) Due(used amount.Amount, told uint16, into []uint16) []uint16 {
 	if used.Sign() <= 0 {
 		return into

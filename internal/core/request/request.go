@@ -1,5 +1,5 @@
-// Package request identifies requests that may be retried: the rules of an Idempotency-Key and the fingerprint that tells a
-// retry from another request under the same key.
+// Package request identifies requests that may be retried: the rules of an Idempotency-Key and the fingerprint that
+// tells a retry from another request under the same key.
 package request
 
 import (

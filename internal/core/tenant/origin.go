@@ -15,8 +15,8 @@ func (t *Tenant) AllowsOrigin(origin string) bool {
 	return len(origin) <= maxOrigin && slices.Contains(t.AllowedOrigins, strings.ToLower(origin))
 }
 
-// validOrigin accepts what a browser can send: scheme://host or scheme://host:port, in lower case, the host in ASCII, and no port that the
-// scheme implies. Anything else would never match.
+// validOrigin accepts what a browser can send: scheme://host or scheme://host:port, in lower case, the host in ASCII,
+// and no port that the scheme implies. Anything else would never match.
 func validOrigin(o string) bool {
 	scheme, rest, ok := strings.Cut(o, "://")
 	if !ok || len(o) > maxOrigin || scheme != "https" && scheme != "http" {

@@ -41,8 +41,8 @@ type Tenant struct {
 	MovedAt        calendar.Micros
 }
 
-// CheckKeptHere refuses every write to a ledger that was moved to another store: one more row here would be missing there.
-// Errors: Moved.
+// CheckKeptHere refuses every write to a ledger that was moved to another store: one more row here would be missing
+// there. Errors: Moved.
 func (t *Tenant) CheckKeptHere() error {
 	if t == nil || t.MovedTo == "" {
 		return nil
@@ -75,7 +75,8 @@ func (t *Tenant) CheckDetails() *problem.Error {
 	return nil
 }
 
-// CheckID accepts 1 to limit letters, digits, '_', '-' and '.', starting with a letter or digit: safe in a path, a file and a key.
+// CheckID accepts 1 to limit letters, digits, '_', '-' and '.', starting with a letter or digit: safe in a path, a file
+// and a key.
 func CheckID(path, id string, limit int) *problem.Error {
 	if id == "" {
 		return problem.At(path, "required")

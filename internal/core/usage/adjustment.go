@@ -12,8 +12,8 @@ import (
 // MaxAdjustment bounds a person's adjustment so that its opposite and a sum of many still fit.
 var MaxAdjustment = amount.FromInt(1_000_000_000_000_000_000)
 
-// Adjustment is a change of a total that is not on-time usage: one that a person made, or the amount by which a row that
-// came too late changed the total.
+// Adjustment is a change of a total that is not on-time usage: one that a person made, or the amount by which a row
+// that came too late changed the total.
 type Adjustment struct {
 	ID       string
 	Seq      uint64 // the row that made it

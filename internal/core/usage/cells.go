@@ -10,9 +10,9 @@ import (
 
 // cells holds what was folded, a cell for each window of each group that has rows.
 //
-// A report may have a cell for every few rows, so that finding one costs as much as folding. Cells are found through blocks
-// of neighboring windows of one group: rows come mostly by customer and in order of time, and the block of the row before
-// mostly is that of the next. A map of single cells took ten times as long.
+// A report may have a cell for every few rows, so that finding one costs as much as folding. Cells are found through
+// blocks of neighboring windows of one group: rows come mostly by customer and in order of time, and the block of the
+// row before mostly is that of the next. A map of single cells took ten times as long.
 type cells struct {
 	max   int
 	n     int
@@ -73,7 +73,8 @@ func (c *cells) find(group, window uint32) (uint32, error) {
 	return *slot - 1, nil
 }
 
-// block finds or makes a block. Blocks are moved when there are more of them, so that no pointer to another outlives this.
+// block finds or makes a block. Blocks are moved when there are more of them, so that no pointer to another outlives
+// this.
 func (c *cells) block(name uint64) *block {
 	i, ok := c.known[name]
 	if !ok {
@@ -106,8 +107,8 @@ func later(t calendar.Micros, k Key, than calendar.Micros, key Key) bool {
 	return k.Name > key.Name
 }
 
-// sorted lists the cells in which any fact counts by window, then by the rank of their group. It sorts by counting, twice: the
-// second time keeps the order of the first.
+// sorted lists the cells in which any fact counts by window, then by the rank of their group. It sorts by counting,
+// twice: the second time keeps the order of the first.
 func (c *cells) sorted(ranks []uint32, windows int) []uint32 {
 	order := make([]uint32, 0, c.n)
 	for i := range uint32(c.n) {

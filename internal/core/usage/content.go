@@ -24,8 +24,8 @@ const (
 )
 
 // AppendContent encodes what the client sent, canonically: two deliveries of one fact encode alike, a change of any
-// stated field does not. A time or field that was absent stays absent. Under a derived key the client's id is no content.
-// It takes an event that Prepare completed, or the row that was made of it, and gives the same for both.
+// stated field does not. A time or field that was absent stays absent. Under a derived key the client's id is no
+// content. It takes an event that Prepare completed, or the row that was made of it, and gives the same for both.
 func AppendContent(b []byte, e *Event, space Space) []byte {
 	b = append(b, contentVersion)
 	if space == ClientSpace {

@@ -58,8 +58,8 @@ func keepCorrection(st State, f *Fact, seq uint64, now calendar.Micros, row *Row
 	return nil
 }
 
-// roomFor finds the counter that a correction changes, and refuses one that takes more than is left of its target, that adds more
-// than a quota allows, or that does not fit.
+// roomFor finds the counter that a correction changes, and refuses one that takes more than is left of its target, that
+// adds more than a quota allows, or that does not fit.
 func roomFor(st State, m *meter.Meter, o *Outcome, row *Row, now calendar.Micros) (*Counter, *problem.Error) {
 	done, p := leftOver(st, o, row.Corrects)
 	if p != nil {
@@ -223,8 +223,8 @@ func applyCorrection(st State, c *Counter, m *meter.Meter, o *Outcome, row *Row,
 }
 
 // refold makes both folds of a counter anew from its rows and one pending correction. Members says of each member of a
-// unique meter whether an on-time fact holds it; it is nil for other meters. A member that only the on-time fold still has is left
-// out: that happens only after the close, when nothing is on time any more.
+// unique meter whether an on-time fact holds it; it is nil for other meters. A member that only the on-time fold still
+// has is left out: that happens only after the close, when nothing is on time any more.
 func refold(st State, id CounterID, below uint64, target Key, pending *Outcome) (onTime, all *Fold, members map[string]bool, err error) {
 	corrections := map[Key]Corrected{target: Corrected{}.with(pending)}
 	err = st.Slice(id, below, func(r *Row, o *Outcome) {

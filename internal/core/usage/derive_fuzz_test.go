@@ -77,9 +77,9 @@ func keyed(name, customer, resource, property string, at int64, shape byte) Even
 	return e
 }
 
-// Two events have one derived key exactly when all key fields are equal. The second event takes from the other arguments
-// only what a bit of differ says, so that the fuzzer meets near misses; the third has the same bytes with the boundary
-// between two fields shifted.
+// Two events have one derived key exactly when all key fields are equal. The second event takes from the other
+// arguments only what a bit of differ says, so that the fuzzer meets near misses; the third has the same bytes with the
+// boundary between two fields shifted.
 func FuzzDerivedKey(f *testing.F) {
 	f.Add(byte(0), byte(0), "ab", "c", "r", "x", int64(1), byte(2), "a", "bc", "", "y", int64(2), byte(0), byte(1))
 	f.Add(byte(3), byte(0xff), "", "", "", "", int64(0), byte(0), "", "", "", "", int64(0), byte(2), byte(0))
@@ -185,7 +185,8 @@ func sentBy(e *Event, space Space) sent {
 	return s
 }
 
-// split cuts a text into an event's strings at the given places, so that the fuzzer can move bytes from one to the next.
+// split cuts a text into an event's strings at the given places, so that the fuzzer can move bytes from one to the
+// next.
 func split(text string, cuts [7]byte) (parts [8]string) {
 	for i, c := range cuts {
 		at := int(c) % (len(text) + 1)

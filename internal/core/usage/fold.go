@@ -10,8 +10,8 @@ import (
 
 // Fold is the sum of many rows: what a pure fold over them in any order gives.
 //
-// Min, max and last cannot be subtracted from. The fold therefore also knows how many facts stand at its extremes, so that
-// a correction needs the rows themselves only when it takes away the last fact at an extreme, or the latest fact.
+// Min, max and last cannot be subtracted from. The fold therefore also knows how many facts stand at its extremes, so
+// that a correction needs the rows themselves only when it takes away the last fact at an extreme, or the latest fact.
 type Fold struct {
 	Count    int64 // facts that count
 	Sum      amount.Amount

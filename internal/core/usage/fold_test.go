@@ -84,8 +84,9 @@ func TestFoldAddInAnyOrder(t *testing.T) {
 	})
 }
 
-// Correct either leaves what a fold over the corrected facts gives, or says that it cannot; and it says so only when the
-// corrected fact stood alone at an extreme, or was the latest and is gone, or when a unique meter gained or lost a fact.
+// Correct either leaves what a fold over the corrected facts gives, or says that it cannot; and it says so only when
+// the corrected fact stood alone at an extreme, or was the latest and is gone, or when a unique meter gained or lost a
+// fact.
 func TestFoldCorrect(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		unique := rapid.Bool().Draw(t, "unique")

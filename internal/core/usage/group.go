@@ -154,7 +154,8 @@ func (g *groups) number(p *Piece, i int) uint32 {
 	return n
 }
 
-// compareLabels orders groups label by label; no label comes first, then strings, numbers and booleans, each by their bytes.
+// compareLabels orders groups label by label; no label comes first, then strings, numbers and booleans, each by their
+// bytes.
 func compareLabels(a, b []Label) int {
 	for i := range a {
 		if c := cmp.Or(cmp.Compare(a[i].Kind, b[i].Kind), strings.Compare(a[i].Text, b[i].Text)); c != 0 {

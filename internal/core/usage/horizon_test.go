@@ -11,8 +11,9 @@ import (
 	"github.com/tallystick/tallystick/internal/core/usage"
 )
 
-// Given a floor, when facts of all ages are sent, then those below it are refused before anything else is asked of them, except that a
-// fact whose key is still known is a duplicate; a fact has to say its time, and a correction lies where its target does.
+// Given a floor, when facts of all ages are sent, then those below it are refused before anything else is asked of
+// them, except that a fact whose key is still known is a duplicate; a fact has to say its time, and a correction lies
+// where its target does.
 func TestTheHorizon(t *testing.T) {
 	floor := calendar.FromTime(time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC))
 	now := floor.Add(14 * 24 * time.Hour)

@@ -45,14 +45,16 @@ type State interface {
 	AddMember(id CounterID, generation uint32, member string, onTime bool)
 	// Slice calls fn for every row below seq that the counter folded, in any order.
 	Slice(id CounterID, below uint64, fn func(*Row, *Outcome)) error
-	// Limit returns what the plan of a customer allows of a meter, that of the tenant itself when customer is empty; nil: all.
+	// Limit returns what the plan of a customer allows of a meter, that of the tenant itself when customer is empty;
+	// nil: all.
 	Limit(slug, customer string) (*quota.Limit, error)
 	// Tally returns the live tally of a meter that adds up, new if there is none. The rules change it in place.
 	Tally(meter uint32, m calendar.Month) (*Tally, error)
 }
 
-// Judge decides one fact: duplicate or conflict, late or on time, kept or refused. If it is kept, row is filled with what
-// the ledger shall hold under seq and the state has changed; else nothing has. The order of the checks is fixed (P6).
+// Judge decides one fact: duplicate or conflict, late or on time, kept or refused. If it is kept, row is filled with
+// what the ledger shall hold under seq and the state has changed; else nothing has. The order of the checks is fixed
+// (P6).
 func Judge(st State, f *Fact, seq uint64, now calendar.Micros, row *Row) Verdict {
 	p := f.Refusal
 	if p == nil {
@@ -68,7 +70,8 @@ func Judge(st State, f *Fact, seq uint64, now calendar.Micros, row *Row) Verdict
 	if err != nil {
 		return refused(f, unreadable(err))
 	}
-	// What is in the ledger is a duplicate, also if the meters have changed since so that it would be refused today (P1).
+	// What is in the ledger is a duplicate, also if the meters have changed since so that it would be refused today
+	// (P1).
 	if known.Seq != 0 && (p == nil || !known.Other) {
 		return repeated(f, known)
 	}
@@ -86,7 +89,8 @@ func Judge(st State, f *Fact, seq uint64, now calendar.Micros, row *Row) Verdict
 	return Verdict{Key: f.Key, Seq: seq, Status: row.Status(), Overage: row.Over()}
 }
 
-// closedOr is why a fact is refused that is not in the ledger: a closed tenant takes none, whatever else is wrong with it.
+// closedOr is why a fact is refused that is not in the ledger: a closed tenant takes none, whatever else is wrong with
+// it.
 func closedOr(st State, p *problem.Error) *problem.Error {
 	if st.TenantClosed() {
 		return problem.New(problem.TenantClosed, "the tenant is closed: it stays readable and takes no new events")

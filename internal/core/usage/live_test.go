@@ -110,7 +110,8 @@ func (l *live) Tally(number uint32, m calendar.Month) (*usage.Tally, error) {
 
 func (l *live) keep(seq uint64, r *usage.Row) { l.rows[seq], l.keys[r.Key] = r, seq }
 
-// A counter that would overflow refuses that fact alone: the others of its customer, and it in other counters, are kept.
+// A counter that would overflow refuses that fact alone: the others of its customer, and it in other counters, are
+// kept.
 func TestOverflowRefusesThatFactAlone(t *testing.T) {
 	m := &meter.Meter{Number: 1, Slug: "calls", Aggregation: meter.Sum, EventType: "job", Lateness: time.Hour}
 	other := &meter.Meter{Number: 2, Slug: "other", Aggregation: meter.Sum, EventType: "job", Lateness: time.Hour}
@@ -189,7 +190,8 @@ func TestCanAdjust(t *testing.T) {
 	}
 }
 
-// A fact that cannot be decided because history cannot be read is refused as unavailable, keeps the cause and leaves no trace.
+// A fact that cannot be decided because history cannot be read is refused as unavailable, keeps the cause and leaves no
+// trace.
 func TestUnreadableHistoryRefusesTheFact(t *testing.T) {
 	m := &meter.Meter{Number: 1, Slug: "calls", Aggregation: meter.Sum, Lateness: time.Hour}
 	l := newLive([]*meter.Meter{m})

@@ -7,8 +7,8 @@ import (
 	"github.com/tallystick/tallystick/internal/core/calendar"
 )
 
-// Piece is a part of what one meter took from rows of one customer, by columns of one length. Whoever folds pieces says which
-// columns it needs; Corrects and Base are nil when no row of the piece is a correction.
+// Piece is a part of what one meter took from rows of one customer, by columns of one length. Whoever folds pieces says
+// which columns it needs; Corrects and Base are nil when no row of the piece is a correction.
 type Piece struct {
 	Customer   string
 	Seq        []uint64

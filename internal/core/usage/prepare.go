@@ -111,8 +111,8 @@ func (p *Preparer) Prepare(e *Event, f *Fact) {
 	f.Key = p.keyOfRefused(e, f)
 }
 
-// keyOfRefused tells whether a refused event is in the ledger already: rules may have become stricter since it was kept. It has no
-// key when what is wrong with it is a part of the key.
+// keyOfRefused tells whether a refused event is in the ledger already: rules may have become stricter since it was
+// kept. It has no key when what is wrong with it is a part of the key.
 func (p *Preparer) keyOfRefused(e *Event, f *Fact) Key {
 	m := p.catalog.slugs[e.Meter]
 	if e.ID != "" && (m == nil || m.KeyPolicy == meter.ClientKey) {

@@ -10,9 +10,9 @@ import (
 	"github.com/tallystick/tallystick/internal/core/quota"
 )
 
-// Tally is what all customers of a tenant have used of one meter in one month: every kept row, adjusted ones too, corrections given
-// back. It is kept whether a plan limits the meter or not, so that a plan holds from the moment it is put in force. What one
-// customer has used is its counter's fold of all rows.
+// Tally is what all customers of a tenant have used of one meter in one month: every kept row, adjusted ones too,
+// corrections given back. It is kept whether a plan limits the meter or not, so that a plan holds from the moment it is
+// put in force. What one customer has used is its counter's fold of all rows.
 type Tally struct {
 	Used    amount.Amount
 	Alerted uint16 // the highest threshold, in percent, of the tenant's own quota that was reported
@@ -44,8 +44,8 @@ func moves(a meter.Aggregation, from, to Effective) amount.Amount {
 	return d
 }
 
-// ration reads the meter's tally and asks the tenant's limit, then the customer's, whether there is room for what a row adds. A row
-// that takes away is never refused.
+// ration reads the meter's tally and asks the tenant's limit, then the customer's, whether there is room for what a row
+// adds. A row that takes away is never refused.
 func (t *touch) ration(st State, m *meter.Meter, o *Outcome, id CounterID, add amount.Amount, now calendar.Micros) *problem.Error {
 	var err error
 	if t.tally, err = st.Tally(id.Meter, id.Month); err != nil {
@@ -77,8 +77,8 @@ func (t *touch) ration(st State, m *meter.Meter, o *Outcome, id CounterID, add a
 	return nil
 }
 
-// maxQuotaWait bounds how long a refused caller is asked to wait. A plan may change at any time, and a month that is over has no
-// time at which its quota resets.
+// maxQuotaWait bounds how long a refused caller is asked to wait. A plan may change at any time, and a month that is
+// over has no time at which its quota resets.
 const maxQuotaWait = time.Hour
 
 // exceeded refuses a row that does not fit what a plan allows of its own month.
@@ -108,9 +108,9 @@ func tallyFull(m *meter.Meter, month calendar.Month) *problem.Error {
 	return problem.New(problem.Overflow, "the use of meter %s by all customers in %s cannot be more than 10^26", m.Slug, month).Discreetly(doesNotFit)
 }
 
-// Alerts appends the thresholds that are due after a kept row, until there are most of them. A threshold is due when what is used has
-// reached it and no row of this period names it or a higher one. The store keeps a row for each, which raises the mark. What takes
-// away makes nothing due.
+// Alerts appends the thresholds that are due after a kept row, until there are most of them. A threshold is due when
+// what is used has reached it and no row of this period names it or a higher one. The store keeps a row for each, which
+// raises the mark. What takes away makes nothing due.
 func Alerts(st State, row *Row, most int, into []quota.Alert) ([]quota.Alert, error) {
 	if row.Quantity.Sign() < 0 {
 		return into, nil

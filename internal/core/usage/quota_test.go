@@ -114,8 +114,8 @@ func (s *story) alerts() (string, error) {
 	return b.String(), err
 }
 
-// A refusal says when the fact's own month ends, and to come back then, or in an hour if that is later. A month that is over does not
-// reset: only its plan may change.
+// A refusal says when the fact's own month ends, and to come back then, or in an hour if that is later. A month that is
+// over does not reset: only its plan may change.
 func TestQuotaRefusalSaysWhenItResets(t *testing.T) {
 	m := &meter.Meter{Number: 1, Slug: "calls", Aggregation: meter.Sum, Lateness: 1000 * time.Hour, Future: time.Hour}
 	l := newLive([]*meter.Meter{m})
@@ -157,7 +157,8 @@ func TestQuotaRefusalSaysWhenItResets(t *testing.T) {
 	}
 }
 
-// What all customers use may be more than a number holds although each counter still has room: that fact alone is refused.
+// What all customers use may be more than a number holds although each counter still has room: that fact alone is
+// refused.
 func TestTallyOverflowRefusesThatFactAlone(t *testing.T) {
 	m := &meter.Meter{Number: 1, Slug: "calls", Aggregation: meter.Sum, Lateness: time.Hour}
 	l := newLive([]*meter.Meter{m})

@@ -22,8 +22,9 @@ type Replayed struct {
 	Refused     int // facts that a meter that refuses late ones would not have kept
 }
 
-// Replay decides a counter's rows again, in the order they came, by the lateness and the refusal of m. Rows above closed came after
-// the period was closed; zero: it is open. A fold of everything depends on lateness only where late facts are refused.
+// Replay decides a counter's rows again, in the order they came, by the lateness and the refusal of m. Rows above
+// closed came after the period was closed; zero: it is open. A fold of everything depends on lateness only where late
+// facts are refused.
 func Replay(rows []Arrival, m *meter.Meter, closed uint64) Replayed {
 	r := replay{meter: m, closed: closed, facts: make(map[Key]*rejudged)}
 	for i := range rows {

@@ -14,7 +14,8 @@ import (
 	"github.com/tallystick/tallystick/internal/store"
 )
 
-// TestRules runs the cases of testdata/rules, one file per group of rules. Each case starts with the sentence that it shows:
+// TestRules runs the cases of testdata/rules, one file per group of rules. Each case starts with the sentence that it
+// shows:
 //
 //	ledger [now=T]            a new ledger; each input line is a meter
 //	meter SLUG AGG [options]  one more meter; options are those of the contract: lateness= late= key_policy= key_fields=(a, b) …
@@ -263,7 +264,8 @@ func adjustmentsOf(r *ledger.Row) []usage.Adjustment {
 	return out
 }
 
-// orders delivers the facts in every order, each twice, to ledgers of their own, and prints the counters that all agree on.
+// orders delivers the facts in every order, each twice, to ledgers of their own, and prints the counters that all agree
+// on.
 func (s *story) orders(d *datadriven.TestData) (string, error) {
 	facts, err := parseEvents(d.Input)
 	if err != nil {

@@ -27,12 +27,12 @@ var ErrTooMany = errors.New("too much for one answer")
 
 // Windows folds rows into the cells of a grid, one for each window of each group that has any.
 //
-// All rows are folded, whether they were on time or not, and facts count with what their corrections left of them, exactly as in
-// the fold of all rows of a counter. A correction has the customer, resource and time of its target, so it falls into the
-// target's cell. That is enough for sum, count and avg: the change is added, and a fact of which nothing is left is taken off
-// the count in the end. Other aggregations, and whatever looks at properties, which corrections do not have, must know the
-// correction when they meet the fact. Corrections are rare, so Windows first hopes for none and asks for a second pass over
-// the same rows if there were some.
+// All rows are folded, whether they were on time or not, and facts count with what their corrections left of them,
+// exactly as in the fold of all rows of a counter. A correction has the customer, resource and time of its target, so
+// it falls into the target's cell. That is enough for sum, count and avg: the change is added, and a fact of which
+// nothing is left is taken off the count in the end. Other aggregations, and whatever looks at properties, which
+// corrections do not have, must know the correction when they meet the fact. Corrections are rare, so Windows first
+// hopes for none and asks for a second pass over the same rows if there were some.
 type Windows struct {
 	grid    Grid
 	cells   cells

@@ -144,7 +144,8 @@ func shown(w Window, dims []Dimension) string {
 	return out + " " + w.Value.String()
 }
 
-// Given any rows in any order and pieces, when they are folded into any grid, then every cell is what its rows alone give.
+// Given any rows in any order and pieces, when they are folded into any grid, then every cell is what its rows alone
+// give.
 func TestWindowsAreTheFoldOfTheirRows(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rows := drawRows(t)

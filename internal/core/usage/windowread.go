@@ -54,8 +54,8 @@ func (w *Windows) Groups() [][]Label {
 	return out
 }
 
-// Filled yields every window of every one of the groups, in the order of All, which yields no other: those in which no fact counts are
-// empty.
+// Filled yields every window of every one of the groups, in the order of All, which yields no other: those in which no
+// fact counts are empty.
 func (w *Windows) Filled(groups [][]Label) iter.Seq[Window] {
 	all, n := w.All(), (len(w.grid.Cuts)-1)*len(groups)
 	empty := func(i int) Window {

@@ -44,7 +44,8 @@ type FindOptions struct {
 	Region string
 	// Getenv reads the environment. Default: os.Getenv.
 	Getenv func(string) string
-	// Client asks for credentials. Default: ones that give up after ten seconds, and that use no proxy for what is near.
+	// Client asks for credentials. Default: ones that give up after ten seconds, and that use no proxy for what is
+	// near.
 	Client *http.Client
 	// Now is the clock that expiry is judged by. Default: time.Now.
 	Now func() time.Time

@@ -114,8 +114,8 @@ func (b *Bucket) abort(ctx context.Context, name, upload string) {
 	if err == nil {
 		_ = answer.Body.Close() // it is empty
 	}
-	// What cannot be given up now is left to the bucket's own rule for unfinished uploads; the first error says more than
-	// this one.
+	// What cannot be given up now is left to the bucket's own rule for unfinished uploads; the first error says more
+	// than this one.
 }
 
 // exchange sends a request and reads its answer, which is a small document.

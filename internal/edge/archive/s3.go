@@ -35,7 +35,8 @@ type BucketOptions struct {
 	Region string
 	// Credentials say who asks. Required; see FindCredentials.
 	Credentials Source
-	// PartBytes is the size from which on an object goes up in parts, and of each part. Default 64 MiB; at least MinPart.
+	// PartBytes is the size from which on an object goes up in parts, and of each part. Default 64 MiB; at least
+	// MinPart.
 	PartBytes int64
 	// Pause is the wait before a request is sent again, longer each time. Default 200 ms.
 	Pause time.Duration

@@ -18,8 +18,8 @@ const (
 	mediaProblem = "application/problem+json"
 )
 
-// representations are what reads can be answered with, the first being what a caller without a wish gets. Those that are not here have
-// JSON alone.
+// representations are what reads can be answered with, the first being what a caller without a wish gets. Those that
+// are not here have JSON alone.
 var representations = map[string][]string{
 	eventsPath:      {mediaJSON, mediaCSV},
 	"/v1/counters":  {mediaJSON, mediaCSV},
@@ -31,7 +31,8 @@ var representations = map[string][]string{
 	"/v1/ledgers/{id}/rows": {mediaNDJSON},
 }
 
-// forMachines are answered whatever they accept: an odd header of a balancer's probe must not take a node out of service.
+// forMachines are answered whatever they accept: an odd header of a balancer's probe must not take a node out of
+// service.
 var forMachines = []string{"/healthz", "/readyz", "/metrics"}
 
 // choose settles what a read is answered with.
@@ -51,8 +52,8 @@ func (x *exchange) choose(rt *route) (err error) {
 	return err
 }
 
-// accepted chooses among media types. The most specific range that names a type decides how much it is wished for, as RFC 9110 has it.
-// Who accepts problems speaks JSON.
+// accepted chooses among media types. The most specific range that names a type decides how much it is wished for, as
+// RFC 9110 has it. Who accepts problems speaks JSON.
 func (x *exchange) accepted(types ...string) (string, error) {
 	header := strings.Join(x.r.Header.Values("Accept"), ",")
 	if strings.TrimSpace(header) == "" {

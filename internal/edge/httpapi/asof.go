@@ -7,8 +7,8 @@ import (
 	"github.com/tallystick/tallystick/internal/service/asof"
 )
 
-// asOf reads the moment at which a caller wants to see the ledger: the number of a row, or a time of commit. Digits alone are never a
-// time here, other than in from and to; a date is one.
+// asOf reads the moment at which a caller wants to see the ledger: the number of a row, or a time of commit. Digits
+// alone are never a time here, other than in from and to; a date is one.
 func (q query) asOf() (asof.Point, error) {
 	text := q.get("as_of")
 	if text == "" {

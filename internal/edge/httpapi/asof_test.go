@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Given the answers that a ledger gave along its life, when the same is asked later as of then, by row or by time, then the answers
-// are the same bytes.
+// Given the answers that a ledger gave along its life, when the same is asked later as of then, by row or by time, then
+// the answers are the same bytes.
 func TestAnswersOfThePast(t *testing.T) {
 	w := newWorld(t)
 	reads := []string{

@@ -8,8 +8,8 @@ import (
 	"github.com/tallystick/tallystick/internal/service/gate"
 )
 
-// Every route against every kind of caller: nobody, a bad key, an ended key, each scope alone, the tenant's admin, another
-// tenant's admin, and the operator with and without a tenant.
+// Every route against every kind of caller: nobody, a bad key, an ended key, each scope alone, the tenant's admin,
+// another tenant's admin, and the operator with and without a tenant.
 func TestWhoMayDoWhat(t *testing.T) {
 	w := newWorld(t)
 	w.meter(`{"slug":"calls","aggregation":"sum"}`)

@@ -20,8 +20,8 @@ const (
 	maxEventsBody = 16 << 20
 	// maxSetupBody bounds all other bodies; the largest that makes sense is a tenant's list of origins.
 	maxSetupBody = 1 << 20
-	// firstRead is how much is set aside on the word of Content-Length alone; past it the buffer grows with what arrives,
-	// so that a caller cannot hold memory by announcing bytes and not sending them.
+	// firstRead is how much is set aside on the word of Content-Length alone; past it the buffer grows with what
+	// arrives, so that a caller cannot hold memory by announcing bytes and not sending them.
 	firstRead = 1 << 20
 	// maxWindow is the back-reference window that every zstd decoder must support (RFC 8878); more is refused.
 	maxWindow = 8 << 20
@@ -54,8 +54,8 @@ func (x *exchange) take(n int64) error {
 	return nil
 }
 
-// readBody returns the whole body, decompressed, of at most limit bytes, and counts it against the caller's rate. The memory is the
-// caller's for good: events share it, so it is never used again.
+// readBody returns the whole body, decompressed, of at most limit bytes, and counts it against the caller's rate. The
+// memory is the caller's for good: events share it, so it is never used again.
 func (x *exchange) readBody(limit int64) ([]byte, error) {
 	body, err := x.decompressed(limit)
 	if err != nil {
@@ -119,7 +119,8 @@ func (x *exchange) readAll(from io.Reader, expected, limit int64) ([]byte, error
 	}
 }
 
-// grow doubles the buffer, up to one byte past the limit: that byte tells a body that is too large from one that just fits.
+// grow doubles the buffer, up to one byte past the limit: that byte tells a body that is too large from one that just
+// fits.
 func (x *exchange) grow(buf []byte, expected, limit int64) ([]byte, error) {
 	size := min(2*int64(cap(buf)), limit+1)
 	if expected >= 0 {
@@ -190,8 +191,8 @@ func (p *packedBody) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// unzstd is shared: it keeps no state between bodies, and at most one per core decompresses at a time. What those few have
-// in the making is outside the budget; what they made is charged.
+// unzstd is shared: it keeps no state between bodies, and at most one per core decompresses at a time. What those few
+// have in the making is outside the budget; what they made is charged.
 var unzstd = sync.OnceValue(func() *zstd.Decoder {
 	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecoderMaxMemory(maxEventsBody),
 		zstd.WithDecoderMaxWindow(maxWindow), zstd.WithDecoderLowmem(true))
@@ -221,7 +222,8 @@ func (x *exchange) readZstd(limit int64) ([]byte, error) {
 	return body, nil
 }
 
-// formType is what curl -d and others send when they are told no type. No form is ever expected here, so it is read as JSON.
+// formType is what curl -d and others send when they are told no type. No form is ever expected here, so it is read as
+// JSON.
 const formType = "application/x-www-form-urlencoded"
 
 // mediaType returns the content type without parameters, in lower case; absent is JSON. A charset other than UTF-8 is

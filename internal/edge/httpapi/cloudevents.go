@@ -24,7 +24,8 @@ func (x *exchange) binaryMode() string {
 	return ""
 }
 
-// binaryDecoder reads a CloudEvent whose attributes are headers. A body that is a CloudEvent itself, or many events, contradicts them.
+// binaryDecoder reads a CloudEvent whose attributes are headers. A body that is a CloudEvent itself, or many events,
+// contradicts them.
 func (x *exchange) binaryDecoder(header, media string) (decode, error) {
 	if strings.HasPrefix(media, "application/cloudevents") || media == "application/x-ndjson" {
 		return nil, problem.New(problem.Malformed, "the header %s says that the body is the data of one CloudEvent (binary mode), "+

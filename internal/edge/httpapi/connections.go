@@ -34,10 +34,11 @@ func (s *Server) Connections() ConnectionCounts {
 	return ConnectionCounts{Open: c.open.Load(), Refused: c.refused.Load(), Crowded: c.crowded.Load(), Displaced: c.displaced.Load()}
 }
 
-// bounds keep a place for every connection. Without them connections could take the descriptors that the store needs for its files.
+// bounds keep a place for every connection. Without them connections could take the descriptors that the store needs
+// for its files.
 //
-// When all places are taken, a newcomer gets that of the connection which is open for longest without a valid key. So callers
-// without one cannot keep out, nor push out, those who have one. Is there none, the newcomer is refused.
+// When all places are taken, a newcomer gets that of the connection which is open for longest without a valid key. So
+// callers without one cannot keep out, nor push out, those who have one. Is there none, the newcomer is refused.
 type bounds struct {
 	all, perAddress int // zero: no bound
 	counts          *connectionCounts
@@ -174,8 +175,8 @@ func addressOf(conn net.Conn) netip.Prefix {
 	return p
 }
 
-// acceptedFor is how long accepting must have gone well before a failure is over: at the limit of open files it fails and goes well by
-// turns, with every connection that ends.
+// acceptedFor is how long accepting must have gone well before a failure is over: at the limit of open files it fails
+// and goes well by turns, with every connection that ends.
 const acceptedFor = 10 * time.Second
 
 // accepting is whether a listener can take connections. It belongs to the goroutine that accepts.
@@ -187,7 +188,8 @@ type accepting struct {
 	last   time.Time
 }
 
-// failure reports, when it begins, why no connection is taken: net/http waits and tries again without a word that an operator sees.
+// failure reports, when it begins, why no connection is taken: net/http waits and tries again without a word that an
+// operator sees.
 func (a *accepting) failure(err error) {
 	if errors.Is(err, net.ErrClosed) {
 		return

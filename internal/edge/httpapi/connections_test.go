@@ -33,8 +33,8 @@ func refusedOn(t *testing.T, conn net.Conn, word string) {
 	}
 }
 
-// Given as many connections as there are places, all of callers with a key, then a newcomer is refused, and has a place as soon
-// as one is free.
+// Given as many connections as there are places, all of callers with a key, then a newcomer is refused, and has a place
+// as soon as one is free.
 func TestConnectionsAreBounded(t *testing.T) {
 	for _, way := range []int{throughLane, throughLibrary} {
 		synctest.Test(t, func(t *testing.T) {
@@ -62,8 +62,8 @@ func TestConnectionsAreBounded(t *testing.T) {
 	}
 }
 
-// Given that callers without a key have taken all places, when a newcomer comes, then the one that is there for longest goes. Those
-// with a key stay, and nobody without one can push them out.
+// Given that callers without a key have taken all places, when a newcomer comes, then the one that is there for longest
+// goes. Those with a key stay, and nobody without one can push them out.
 func TestCallersWithoutAKeyMakeRoom(t *testing.T) {
 	for _, way := range []int{throughLane, throughLibrary} {
 		synctest.Test(t, func(t *testing.T) {
@@ -161,8 +161,8 @@ func TestTurningAwayHoldsNobodyUp(t *testing.T) {
 	})
 }
 
-// A server that can take no connection for want of descriptors says so where an operator sees it, once when that begins and once when
-// it is over, however often it fails in between.
+// A server that can take no connection for want of descriptors says so where an operator sees it, once when that begins
+// and once when it is over, however often it fails in between.
 func TestWantOfDescriptorsIsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer

@@ -99,8 +99,8 @@ func (ct *contract) documented() map[string]bool {
 	return out
 }
 
-// The document and the server say the same: every route is documented and the other way round, every documented status of
-// every route is driven over a real connection, and every exchange on the way is as documented.
+// The document and the server say the same: every route is documented and the other way round, every documented status
+// of every route is driven over a real connection, and every exchange on the way is as documented.
 func TestContract(t *testing.T) {
 	ct := newContract(t)
 	w := newWorld(t)
@@ -357,7 +357,8 @@ func (w *world) driveQuota() {
 	w.send(`[{"id":"q","meter":"calls","customer":"c1"}]`).status(w.t, 200)
 }
 
-// driveLimits has a key that is spent meet every route that can be too much for it, and every write of the operator too many keys.
+// driveLimits has a key that is spent meet every route that can be too much for it, and every write of the operator too
+// many keys.
 func (w *world) driveLimits() {
 	c := call{method: "POST", path: "/v1/api-keys", key: "operator", body: `{"scopes":["admin"],"rate_limit":{"requests_per_second":1}}`}
 	spent := w.do(c.with("Tally-Tenant", "acme")).status(w.t, 201).text("api_key")

@@ -46,7 +46,8 @@ func (x *exchange) isPreflight() bool {
 	return x.r.Method == http.MethodOptions && len(x.r.Header["Origin"]) > 0 && len(x.r.Header["Access-Control-Request-Method"]) > 0
 }
 
-// preflight answers a browser that asks. It has no key, so any tenant's origin will do: the request that follows is judged by its own.
+// preflight answers a browser that asks. It has no key, so any tenant's origin will do: the request that follows is
+// judged by its own.
 func (x *exchange) preflight(methods string) error {
 	origin := strings.Join(x.r.Header["Origin"], ",")
 	known, err := x.s.options.Gate.KnowsOrigin(x.r.Context(), origin)

@@ -38,8 +38,8 @@ func discreetWorld(t *testing.T) *world {
 	return w
 }
 
-// Given a key that is put into web pages, when its events are refused for any reason, then it learns the reason and nothing about
-// what others used or what they pay for. A key that may read or bill learns it all.
+// Given a key that is put into web pages, when its events are refused for any reason, then it learns the reason and
+// nothing about what others used or what they pay for. A key that may read or bill learns it all.
 func TestAKeyThatOnlySendsLearnsNothingOfTotalsOrPlans(t *testing.T) {
 	w := discreetWorld(t)
 	key := func(scopes string) string {
@@ -85,8 +85,8 @@ func TestAKeyThatOnlySendsLearnsNothingOfTotalsOrPlans(t *testing.T) {
 	}
 }
 
-// Given keys of every kind, when they correct, then those with billing do; for the others it is the same whether the target exists,
-// whether the correction was made already, and whether anything else is wrong with it.
+// Given keys of every kind, when they correct, then those with billing do; for the others it is the same whether the
+// target exists, whether the correction was made already, and whether anything else is wrong with it.
 func TestCorrectionsNeedTheScopeBilling(t *testing.T) {
 	w := discreetWorld(t)
 	fix := func(id, target, quantity string) string {

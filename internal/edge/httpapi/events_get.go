@@ -73,8 +73,8 @@ func feeds(r *usage.Row, number uint32) bool {
 // slugs names the meters by number. Rows name only meters that existed when they were written, so the view knows all.
 type slugs map[uint32]string
 
-// listEvents serves GET /v1/events. A page may be short, or empty, and still have a next one: a store ends a scan that has
-// passed over too many rows.
+// listEvents serves GET /v1/events. A page may be short, or empty, and still have a next one: a store ends a scan that
+// has passed over too many rows.
 func listEvents(x *exchange) error {
 	q, err := x.query("meter", "customer", "resource", "from", "to", "status", "limit", "cursor")
 	if err != nil {
@@ -132,8 +132,8 @@ func eventItems(names slugs) (begin []byte, take func([]byte, *ledger.Row) []byt
 	}
 }
 
-// scanEvents writes the matching rows as they pass. It looks for one more than fits the page, so that a full last page is
-// known to be the last.
+// scanEvents writes the matching rows as they pass. It looks for one more than fits the page, so that a full last page
+// is known to be the last.
 func scanEvents(v store.View, f *eventFilter, after uint64, limit int, begin []byte, take func([]byte, *ledger.Row) []byte) (b, next []byte, err error) {
 	taken, lastTaken, more := 0, uint64(0), false
 	b = begin

@@ -14,8 +14,8 @@ import (
 	"github.com/tallystick/tallystick/internal/core/usage"
 )
 
-// scratch is what a request of events needs only until it is answered. The body is not among it: events share its memory,
-// and a store may keep strings of theirs.
+// scratch is what a request of events needs only until it is answered. The body is not among it: events share its
+// memory, and a store may keep strings of theirs.
 type scratch struct {
 	events []usage.Event
 	answer []byte
@@ -51,7 +51,8 @@ func acceptEvents(x *exchange) error {
 	verdicts, err := x.caller.Record(x.r.Context(), batch.Events, key)
 	x.tellStanding()
 	if err != nil {
-		// The scratch is left to the collector: after a context that ended early, a store may still be reading the events.
+		// The scratch is left to the collector: after a context that ended early, a store may still be reading the
+		// events.
 		return err
 	}
 	if len(verdicts) != len(batch.Events) {
@@ -140,7 +141,8 @@ func (x *exchange) answerBatch(events []usage.Event, verdicts []usage.Verdict, s
 		h["Tally-Overage"] = yes
 	}
 	if quota {
-		// The batch was answered: a Retry-After would have clients send all of it again. Each refused event says when its quota resets.
+		// The batch was answered: a Retry-After would have clients send all of it again. Each refused event says when
+		// its quota resets.
 		h["Tally-Quota-Exceeded"] = one
 	}
 	b := append(s.answer[:0], '{')

@@ -199,7 +199,8 @@ func TestEventsOfUnknownFate(t *testing.T) {
 	}
 }
 
-// A CloudEvent is the same event in both content modes: what one mode recorded, the other is answered as a duplicate of.
+// A CloudEvent is the same event in both content modes: what one mode recorded, the other is answered as a duplicate
+// of.
 func TestCloudEventsInBinaryMode(t *testing.T) {
 	w := newWorld(t)
 	w.meter(`{"slug":"tokens","aggregation":"sum","event_type":"llm","value_property":"tokens"}`)

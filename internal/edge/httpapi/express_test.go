@@ -24,7 +24,8 @@ import (
 	"github.com/tallystick/tallystick/internal/store"
 )
 
-// ingesting is a store that knows one key, keeps the ids that it was given, and waits before it answers, if it is told to.
+// ingesting is a store that knows one key, keeps the ids that it was given, and waits before it answers, if it is told
+// to.
 type ingesting struct {
 	agreeable
 	mu      sync.Mutex // guards all below
@@ -207,7 +208,8 @@ func (c *scripted) SetWriteDeadline(time.Time) error { return nil }
 
 var changing = regexp.MustCompile(`req_[0-9a-f]+_[0-9a-z]+|Date: [^\r]+|Content-Length: [^\r]+`)
 
-// play sends the chunks and returns all answers, without what differs from time to time, and the ids that were recorded.
+// play sends the chunks and returns all answers, without what differs from time to time, and the ids that were
+// recorded.
 func (r *road) play(t *testing.T, chunks ...string) (answers string, ids []string) {
 	t.Helper()
 	before := len(r.store.kept())

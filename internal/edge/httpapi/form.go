@@ -19,8 +19,8 @@ import (
 // maxFormDepth bounds the nesting of a setup body; none needs more than 2.
 const maxFormDepth = 8
 
-// form is the JSON object of a setup request. Readers take its fields one by one and note every wrong one; what nobody took
-// is unknown. A null is the field's default, in a PATCH too.
+// form is the JSON object of a setup request. Readers take its fields one by one and note every wrong one; what nobody
+// took is unknown. A null is the field's default, in a PATCH too.
 type form struct {
 	prefix string // of paths, for an object within an object
 	fields map[string]any
@@ -106,8 +106,8 @@ func syntaxError(body []byte) string {
 	return ""
 }
 
-// readValue reads the next value of a body that is known to be valid JSON. It exists because encoding/json lets the last
-// of two members with one name win.
+// readValue reads the next value of a body that is known to be valid JSON. It exists because encoding/json lets the
+// last of two members with one name win.
 func readValue(d *json.Decoder, depth int) (any, error) {
 	token, err := d.Token()
 	if err != nil {

@@ -93,7 +93,8 @@ func (h *handed) Close() error {
 func (h *handed) wake() {} // net/http closes those without a request by itself
 func (h *handed) end()  {} // and so does http.Server.Close
 
-// giveUp ends a read that waits for more of a request. A read while a request is handled only watches for the caller to hang up.
+// giveUp ends a read that waits for more of a request. A read while a request is handled only watches for the caller to
+// hang up.
 func (h *handed) giveUp() {
 	if !h.received.Load() {
 		_ = h.Conn.SetReadDeadline(longAgo)
@@ -108,8 +109,8 @@ func (x *exchange) handed() *handed {
 	return h
 }
 
-// hangUp makes a refusal the last answer of its connection: it goes out at once, and nobody waits for a body that is of no use. What
-// is on its way is read for a moment, so that the caller can read the refusal.
+// hangUp makes a refusal the last answer of its connection: it goes out at once, and nobody waits for a body that is of
+// no use. What is on its way is read for a moment, so that the caller can read the refusal.
 func (x *exchange) hangUp() {
 	if x.r.ContentLength == 0 || x.r.ProtoMajor > 1 {
 		return

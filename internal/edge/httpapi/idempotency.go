@@ -13,8 +13,8 @@ import (
 	"github.com/tallystick/tallystick/internal/service/idempotency"
 )
 
-// handle lets a route answer: under a request key inside one transaction that also keeps the answer, else by itself. Facts
-// have keys of their own.
+// handle lets a route answer: under a request key inside one transaction that also keeps the answer, else by itself.
+// Facts have keys of their own.
 func (x *exchange) handle(rt *route) error {
 	if rt.method == http.MethodGet || rt.pattern == eventsPath {
 		return rt.handle(x)

@@ -15,7 +15,8 @@ import (
 )
 
 const (
-	// laneBuffer bounds a plain request, head and body: one event of usual size. It is what net/http sets aside for reading, too.
+	// laneBuffer bounds a plain request, head and body: one event of usual size. It is what net/http sets aside for
+	// reading, too.
 	laneBuffer = 4 << 10
 	// firstBuffer is what a connection has until it sends more: most of those that send little never do.
 	firstBuffer = 512
@@ -23,15 +24,15 @@ const (
 	maxHeads = 32
 	// shortestMethod is what net/http waits for between requests: fewer bytes before the end are not worth an answer.
 	shortestMethod = 4
-	// exactness is the part of a timeout, one in so many, by which the deadlines for idling and for writing may come early: to set
-	// them for every request would cost more than exact ones are worth.
+	// exactness is the part of a timeout, one in so many, by which the deadlines for idling and for writing may come
+	// early: to set them for every request would cost more than exact ones are worth.
 	exactness = 16
 )
 
 var plainStart = []byte("POST " + eventsPath + " HTTP/1.1\r\n")
 
-// lane serves the plain requests of one connection, one after the other. All of it belongs to the goroutine of run; others only set
-// deadlines on the connection and close it.
+// lane serves the plain requests of one connection, one after the other. All of it belongs to the goroutine of run;
+// others only set deadlines on the connection and close it.
 type lane struct {
 	listener *Listener
 	base     *connection
@@ -51,8 +52,8 @@ type lane struct {
 	passed   bool // the connection is no longer the lane's
 }
 
-// plainBody is the part of the buffer that the request's head announces. It is read while it arrives, so that a handler which refuses
-// the head need not wait for it.
+// plainBody is the part of the buffer that the request's head announces. It is read while it arrives, so that a handler
+// which refuses the head need not wait for it.
 type plainBody struct {
 	lane    *lane
 	at, end int // in the lane's buffer
@@ -125,7 +126,8 @@ func (l *lane) run() {
 	}
 }
 
-// finish closes the connection, if it was not passed on. A handler that panics has logged why and wants the connection cut.
+// finish closes the connection, if it was not passed on. A handler that panics has logged why and wants the connection
+// cut.
 func (l *lane) finish() {
 	if cause := recover(); cause != nil && cause != http.ErrAbortHandler { //nolint:errorlint // a sentinel that is panicked with, never wrapped
 		l.listener.api.log.Error("panic in a lane", "panic", cause, "stack", string(debug.Stack()))
@@ -141,7 +143,8 @@ func (l *lane) wake()   { _ = l.conn.SetReadDeadline(longAgo) }
 func (l *lane) giveUp() {} // it knows by when its request must arrive
 func (l *lane) end()    { _ = l.base.Close() }
 
-// await returns when the buffer holds the start of a request, and reports false when the connection has ended or should.
+// await returns when the buffer holds the start of a request, and reports false when the connection has ended or
+// should.
 func (l *lane) await() bool {
 	// Closing sets a deadline after it has said so: the one that was set before this is either seen here or overruled.
 	if l.listener.closing.Load() != nil {
@@ -190,8 +193,8 @@ func (l *lane) readUntil(t time.Time) {
 	_ = l.conn.SetReadDeadline(t)
 }
 
-// plain returns the request that the buffer starts with, and its length; its body may still be on its way. It is nil if the request
-// is not plain, or does not come.
+// plain returns the request that the buffer starts with, and its length; its body may still be on its way. It is nil if
+// the request is not plain, or does not come.
 func (l *lane) plain() (r *http.Request, size int) {
 	for {
 		b := l.buf[:l.have]
@@ -214,7 +217,8 @@ func (l *lane) plain() (r *http.Request, size int) {
 	}
 }
 
-// headEnd is where the head ends: after the first blank line, however it and the line before it are spelled. Zero: it does not yet.
+// headEnd is where the head ends: after the first blank line, however it and the line before it are spelled. Zero: it
+// does not yet.
 func headEnd(b []byte) int {
 	end := bytes.Index(b, []byte("\n\r\n")) + len("\n\r\n")
 	if end < len("\n\r\n") {
@@ -229,8 +233,8 @@ func headEnd(b []byte) int {
 	return end
 }
 
-// more reads on, until a time after the request began. Closing wakes it, as it wakes those that wait for a request, but a
-// request that has begun may still come for a little while.
+// more reads on, until a time after the request began. Closing wakes it, as it wakes those that wait for a request, but
+// a request that has begun may still come for a little while.
 func (l *lane) more(within time.Duration) error {
 	if l.have == laneBuffer {
 		return bufio.ErrBufferFull
@@ -259,8 +263,8 @@ func (l *lane) more(within time.Duration) error {
 	}
 }
 
-// passOn gives the connection to net/http, with what was read. A head that did not arrive in time is no request, and nobody
-// answers it, unless what there is of it is malformed.
+// passOn gives the connection to net/http, with what was read. A head that did not arrive in time is no request, and
+// nobody answers it, unless what there is of it is malformed.
 func (l *lane) passOn() {
 	if l.late && !l.answerable() {
 		return
@@ -273,8 +277,9 @@ func (l *lane) passOn() {
 	l.passed = l.listener.pass(l.base, l.conn, l.buf[:l.have], spent)
 }
 
-// answerable reports whether there is something to answer: a head that is malformed. A first line that is right so far is not,
-// although net/http would take it for malformed: ten thousand that break off at once are not worth that much work.
+// answerable reports whether there is something to answer: a head that is malformed. A first line that is right so far
+// is not, although net/http would take it for malformed: ten thousand that break off at once are not worth that much
+// work.
 func (l *lane) answerable() bool {
 	if l.have < len(plainStart) {
 		return false
@@ -306,8 +311,8 @@ func (l *lane) request(head []byte) *http.Request {
 	return r
 }
 
-// isPlain refuses all that would change how the body is framed or what becomes of the connection, and what net/http looks at more
-// closely than its parser.
+// isPlain refuses all that would change how the body is framed or what becomes of the connection, and what net/http
+// looks at more closely than its parser.
 func isPlain(r *http.Request) bool {
 	if r.ContentLength < 0 || len(r.TransferEncoding) > 0 || r.Trailer != nil || r.Close || r.Host == "" || !isWord(r.Host, ".:_") {
 		return false

@@ -29,8 +29,8 @@ const (
 	minMillis = 100_000_000_000
 )
 
-// query is what a request asks for beside its path, checked: no parameter that the route does not know, none twice, none
-// empty. A typo must not silently widen a query.
+// query is what a request asks for beside its path, checked: no parameter that the route does not know, none twice,
+// none empty. A typo must not silently widen a query.
 type query struct {
 	values     url.Values
 	properties []string // the names of the parameters that filter by a property, sorted
@@ -99,7 +99,8 @@ func (x *exchange) noQuery() error {
 	return err
 }
 
-// badParameter refuses a value of the query, always with the same code. A name that the caller made up may be of any length.
+// badParameter refuses a value of the query, always with the same code. A name that the caller made up may be of any
+// length.
 func badParameter(name, message string) error {
 	if len(name) > maxNameShown {
 		name = name[:maxNameShown] + "…"
@@ -164,7 +165,8 @@ func (q query) moment(name string) (*calendar.Micros, error) {
 	return &m, nil
 }
 
-// parseMoment reads RFC 3339, a date alone, which is midnight in UTC, or epoch milliseconds. The second result says what is wrong.
+// parseMoment reads RFC 3339, a date alone, which is midnight in UTC, or epoch milliseconds. The second result says
+// what is wrong.
 func parseMoment(text string) (calendar.Micros, string) {
 	if millis, err := strconv.ParseInt(text, 10, 64); err == nil {
 		switch {
@@ -183,8 +185,8 @@ func parseMoment(text string) (calendar.Micros, string) {
 	return m, ""
 }
 
-// A cursor is base64url of a version, a hash of the list that it belongs to, and the place from which the list goes on. It
-// is no secret and proves nothing: what it leads to is read with the caller's own rights.
+// A cursor is base64url of a version, a hash of the list that it belongs to, and the place from which the list goes on.
+// It is no secret and proves nothing: what it leads to is read with the caller's own rights.
 const (
 	cursorVersion = 1
 	cursorHash    = 8

@@ -14,23 +14,25 @@ import (
 
 // # The way of a connection
 //
-// A connection is counted (connections.go), speaks TLS if that is configured (tls.go), and starts in an express lane (lane.go).
-// What is not for a lane goes to net/http (handed.go), with every byte that was read and not answered, and stays there.
+// A connection is counted (connections.go), speaks TLS if that is configured (tls.go), and starts in an express lane
+// (lane.go). What is not for a lane goes to net/http (handed.go), with every byte that was read and not answered, and
+// stays there.
 //
-// A request with one event costs net/http more than it costs the store: a goroutine and a read that watch for the caller to
-// hang up, timers, maps of headers, a context. Measured with 64 connections on two busy cores, a request in a lane takes 50 to 65 %
-// of the processor time that it takes through net/http, the client's part included, and a third of the memory.
+// A request with one event costs net/http more than it costs the store: a goroutine and a read that watch for the
+// caller to hang up, timers, maps of headers, a context. Measured with 64 connections on two busy cores, a request in a
+// lane takes 50 to 65 % of the processor time that it takes through net/http, the client's part included, and a third
+// of the memory.
 //
-// A lane serves requests that are plain: POST /v1/events, framed by a Content-Length, small, with nothing said about the
-// connection. What a lane does not know it need not refuse. What it does not do itself:
+// A lane serves requests that are plain: POST /v1/events, framed by a Content-Length, small, with nothing said about
+// the connection. What a lane does not know it need not refuse. What it does not do itself:
 //
 //  1. It parses no header. http.ReadRequest does, so that there is one opinion on where a request ends; a lane remembers the heads
 //     of its connection, which repeat, and the requests that came of them.
 //  2. It answers nothing of its own. A head that is malformed or too large is passed on, and net/http refuses it.
 //  3. It decides nothing: ServeHTTP cannot tell a lane from net/http.
 //
-// The timeouts mean what they mean in net/http, and time spent in a lane counts: a request has one deadline for its head and one
-// for all of it, however its bytes arrive and whoever reads them.
+// The timeouts mean what they mean in net/http, and time spent in a lane counts: a request has one deadline for its
+// head and one for all of it, however its bytes arrive and whoever reads them.
 //
 // What is lost: a caller that hangs up is noticed when the answer is written, not before.
 
@@ -75,7 +77,8 @@ func (s *Server) Listen(inner net.Listener) *Listener {
 	return l
 }
 
-// acceptAll serves every connection that finds a place. Errors are net/http's to judge, which waits after those that pass.
+// acceptAll serves every connection that finds a place. Errors are net/http's to judge, which waits after those that
+// pass.
 func (l *Listener) acceptAll() {
 	state := accepting{bounds: l.bounds, log: l.api.log}
 	for {
@@ -102,8 +105,8 @@ func (l *Listener) acceptAll() {
 const (
 	// maxTurning bounds those who are turned away at a time; more are closed without a word.
 	maxTurning = 64
-	// turnFor is how long one who is turned away has to read why: a connection that is closed while bytes of its request are still
-	// coming may lose the answer.
+	// turnFor is how long one who is turned away has to read why: a connection that is closed while bytes of its
+	// request are still coming may lose the answer.
 	turnFor = time.Second
 )
 
@@ -192,7 +195,8 @@ func (l *Listener) Close() error {
 	return err
 }
 
-// Wait returns when it is closed and no connection is in its hands any more. Those of net/http are http.Server.Shutdown's to wait for.
+// Wait returns when it is closed and no connection is in its hands any more. Those of net/http are
+// http.Server.Shutdown's to wait for.
 func (l *Listener) Wait() {
 	<-l.closed
 	l.running.Wait()
@@ -225,8 +229,8 @@ func (l *Listener) each(do func(draining)) {
 	}
 }
 
-// pass gives a connection of HTTP/1 to net/http with what was read of it. spent is how much of its first request's time is over.
-// It reports false when nobody takes connections any more.
+// pass gives a connection of HTTP/1 to net/http with what was read of it. spent is how much of its first request's time
+// is over. It reports false when nobody takes connections any more.
 func (l *Listener) pass(c *connection, conn net.Conn, read []byte, spent time.Duration) bool {
 	_ = conn.SetDeadline(time.Time{}) // a connection that is gone says so when it is read
 	h := newHanded(l, c, conn, read, spent)

@@ -32,7 +32,8 @@ func getReady(x *exchange) error {
 	return x.answer(http.StatusOK, []byte("{\"status\":\"ready\"}\n"))
 }
 
-// notReady says why. An error of the store is told as it is: the probe is for operators, and their balancer needs a 503.
+// notReady says why. An error of the store is told as it is: the probe is for operators, and their balancer needs a
+// 503.
 func notReady(err error) error {
 	var p *problem.Error
 	if errors.As(err, &p) && kindOf(p.Code).status == http.StatusServiceUnavailable {

@@ -125,7 +125,8 @@ var faults = []fault{
 	}},
 }
 
-// exclusive are faults that cannot be in one event with the first of their list. What is in the ledger was neither invalid nor in the future.
+// exclusive are faults that cannot be in one event with the first of their list. What is in the ledger was neither
+// invalid nor in the future.
 var exclusive = [][]string{{"future", "beyond the horizon", "late", "duplicate"}, {"duplicate", "conflict", "invalid", "unknown meter"}}
 
 func exclude(a, b string) bool {
@@ -137,7 +138,8 @@ func exclude(a, b string) bool {
 	return false
 }
 
-// Every reason to refuse against every other, in one request: the first in the order answers, and nothing behind it is touched.
+// Every reason to refuse against every other, in one request: the first in the order answers, and nothing behind it is
+// touched.
 func TestRefusalsHaveOneOrder(t *testing.T) {
 	for store, open := range openers {
 		t.Run(store, func(t *testing.T) {
@@ -153,7 +155,8 @@ func TestRefusalsHaveOneOrder(t *testing.T) {
 	}
 }
 
-// Whoever mends a request that has everything wrong with it, one thing after the other, meets all reasons in their order.
+// Whoever mends a request that has everything wrong with it, one thing after the other, meets all reasons in their
+// order.
 func TestRefusalsAreToldOneByOne(t *testing.T) {
 	var all []fault
 	for _, f := range faults {

@@ -107,7 +107,8 @@ func closePeriod(x *exchange) error {
 	return x.answer(http.StatusOK, append(appendPeriodItem(nil, &p), '\n'))
 }
 
-// appendPeriod adds the seal, which a list and the answer to a close do not have: it takes a read of every counter of the month.
+// appendPeriod adds the seal, which a list and the answer to a close do not have: it takes a read of every counter of
+// the month.
 func appendPeriod(p *billing.Period) []byte {
 	b := appendPeriodItem(nil, p)
 	b = appendHash(b[:len(b)-1], "seal", p.Seal)

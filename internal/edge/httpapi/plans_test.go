@@ -120,7 +120,8 @@ func TestPlansThatAreRefused(t *testing.T) {
 	w.do(call{method: "PATCH", path: "/v1/meters/tokens", key: "admin", body: `{"aggregation":"count"}`}).status(t, 200)
 }
 
-// Given a soft plan, then events are accepted, overage, refused, and accepted once after an upgrade; headers and quotas say so.
+// Given a soft plan, then events are accepted, overage, refused, and accepted once after an upgrade; headers and quotas
+// say so.
 func TestQuotaFromTheFirstEventToTheUpgrade(t *testing.T) {
 	w := quotaWorld(t)
 	event := func(id, customer, quantity string) string {
@@ -208,8 +209,8 @@ func TestQuotasAreListedPageByPage(t *testing.T) {
 	}
 }
 
-// Given a hard limit, when 64 clients race for it over real connections, then exactly as much as it says is kept, a retry of what
-// was kept is a duplicate, and the quota reads so at once.
+// Given a hard limit, when 64 clients race for it over real connections, then exactly as much as it says is kept, a
+// retry of what was kept is a duplicate, and the quota reads so at once.
 func TestRacingClientsNeverExceedAHardLimit(t *testing.T) {
 	e, err := engine.Open(engine.Options{Dir: "data", FS: vfs.NewMem(), Now: func() time.Time { return now }, SegmentBytes: 1 << 20})
 	if err != nil {

@@ -52,7 +52,8 @@ var (
 	unquestioned = []string{"/healthz", "/readyz", "/openapi.yaml", "/metrics"}
 )
 
-// Whatever is wrong with a parameter of whatever route, the answer is 400 with the code malformed, and it names the parameter.
+// Whatever is wrong with a parameter of whatever route, the answer is 400 with the code malformed, and it names the
+// parameter.
 func TestBadQueryValuesAreAnsweredAlike(t *testing.T) {
 	w := newWorld(t)
 	w.meter(`{"slug":"calls","aggregation":"sum"}`)

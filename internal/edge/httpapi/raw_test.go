@@ -237,8 +237,8 @@ func newRoads(t *testing.T) *roads {
 	return &all
 }
 
-// alike sends the same, in pieces, on all roads and compares all that came of it. The library without a listener refuses in
-// other words, but with the same status.
+// alike sends the same, in pieces, on all roads and compares all that came of it. The library without a listener
+// refuses in other words, but with the same status.
 func (all *roads) alike(t *testing.T, whole string, pieces ...string) {
 	t.Helper()
 	bareAnswers, bareIDs := all[bare].play(t, whole)
@@ -259,8 +259,9 @@ const usualStride = 7
 var cutEverywhere = []string{"plain", "two in one", "get", "chunked", "continue", "another expectation", "both bare", "last line ends bare", "folded header",
 	"line end after a body", "two line ends after a body", "line end in lane and library", "as long as a first buffer", "cut in the second"}
 
-// Nobody can tell a lane from net/http: the same bytes, wherever they are cut, are answered with the same bytes, leave the
-// connection in the same state and record the same events. And every answer is a problem with a request id, or none.
+// Nobody can tell a lane from net/http: the same bytes, wherever they are cut, are answered with the same bytes, leave
+// the connection in the same state and record the same events. And every answer is a problem with a request id, or
+// none.
 func TestLanesCannotBeToldFromTheLibrary(t *testing.T) {
 	cases := awkward()
 	if len(cases) < 150 {

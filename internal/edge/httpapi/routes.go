@@ -96,8 +96,8 @@ var postEvents = route{"POST", eventsPath, ofTenant, tenant.Ingest, acceptEvents
 // postReplay answers as it goes, so that there is no answer to keep under a request key.
 var postReplay = route{"POST", "/v1/periods/{period}/replay", ofTenant, tenant.Billing, replayPeriod}
 
-// resource is one path with its methods. A mux of our own, because ids may hold slashes and dots, which the standard one
-// cleans away with a redirect, and because it answers 404 and 405 in plain text.
+// resource is one path with its methods. A mux of our own, because ids may hold slashes and dots, which the standard
+// one cleans away with a redirect, and because it answers 404 and 405 in plain text.
 type resource struct {
 	pattern string
 	methods []*route
@@ -157,8 +157,8 @@ func (s *Server) dispatch(x *exchange) error {
 	return problem.New(problem.NotFound, "there is nothing at this path; GET /openapi.yaml lists what there is")
 }
 
-// match compares an escaped path with a pattern, segment by segment. What cannot be the name of anything does not match:
-// an empty segment, a bad escape, bytes that are not UTF-8, NUL.
+// match compares an escaped path with a pattern, segment by segment. What cannot be the name of anything does not
+// match: an empty segment, a bad escape, bytes that are not UTF-8, NUL.
 func match(pattern, path string) (param string, ok bool) {
 	for pattern != "" {
 		if path == "" || path[0] != '/' {

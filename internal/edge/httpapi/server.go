@@ -1,8 +1,9 @@
-// Package httpapi is the HTTP edge: it turns requests into calls of the services and their answers into JSON, exactly as
-// api/openapi.yaml publishes it.
+// Package httpapi is the HTTP edge: it turns requests into calls of the services and their answers into JSON, exactly
+// as api/openapi.yaml publishes it.
 //
 // It owns routes, bodies, cursors, headers and statuses. It never decides: who a caller is and what becomes of an event
-// is the gate's word, and every refusal is a problem whose status is looked up in one place. It logs neither keys nor bodies.
+// is the gate's word, and every refusal is a problem whose status is looked up in one place. It logs neither keys nor
+// bodies.
 package httpapi
 
 import (
@@ -53,42 +54,45 @@ type Options struct {
 	Requests *idempotency.Requests
 	Plans    *plans.Service
 	Windows  *windows.Service
-	// Verify examines a tenant's ledger beside everything else, or all ledgers and files when the tenant is empty, and reports how far
-	// it has come in each stage.
+	// Verify examines a tenant's ledger beside everything else, or all ledgers and files when the tenant is empty, and
+	// reports how far it has come in each stage.
 	Verify func(ctx context.Context, tenantID string, progress func(stage string, done, total uint64)) (verify.Report, error)
 
 	Logger  *slog.Logger // default: nothing is logged
 	Metrics http.Handler // served at /metrics to the operator's key; default: 404
 	Version string       // told by /healthz
 
-	// Observe is told of every answer: the route's pattern ("" where there is none), the status and the time taken. Default: nobody is.
+	// Observe is told of every answer: the route's pattern ("" where there is none), the status and the time taken.
+	// Default: nobody is.
 	Observe func(method, pattern string, status int, took time.Duration)
 
-	// BodyBudget bounds the bytes of all request bodies held at once; a request that finds none left is answered 503 busy.
-	// Default 256 MiB. The smallest budget that makes sense is one body of 16 MiB, and its compressed form.
+	// BodyBudget bounds the bytes of all request bodies held at once; a request that finds none left is answered 503
+	// busy. Default 256 MiB. The smallest budget that makes sense is one body of 16 MiB, and its compressed form.
 	BodyBudget int64
 
-	// Bounds of a connection, for HTTPServer and Listen. Zero takes the default: 10 s for the header, 30 s for header and body,
-	// 60 s to answer, 2 min between requests, 32 KiB of header.
+	// Bounds of a connection, for HTTPServer and Listen. Zero takes the default: 10 s for the header, 30 s for header
+	// and body, 60 s to answer, 2 min between requests, 32 KiB of header.
 	ReadHeaderTimeout time.Duration
 	ReadTimeout       time.Duration
 	WriteTimeout      time.Duration
 	IdleTimeout       time.Duration
 	MaxHeaderBytes    int
 
-	// MaxConnections bounds the connections of a Listener, MaxConnectionsPerAddress those of one address, or of one IPv6 network of
-	// 64 bits. Default: no bound.
+	// MaxConnections bounds the connections of a Listener, MaxConnectionsPerAddress those of one address, or of one
+	// IPv6 network of 64 bits. Default: no bound.
 	MaxConnections           int
 	MaxConnectionsPerAddress int
 
-	// NoExpress makes a Listener hand all connections to net/http. Default: small, plain requests for events do not pass through it.
+	// NoExpress makes a Listener hand all connections to net/http. Default: small, plain requests for events do not
+	// pass through it.
 	NoExpress bool
 	// TLS makes a Listener speak it. Default: plain HTTP.
 	TLS *tls.Config
 
 	// DrainTimeout bounds how long requests in an express lane may still take once its listener closes. Default 30 s.
 	DrainTimeout time.Duration
-	// DrainReceive bounds how long a request that has begun may still take to arrive once the listener closes. Default 1 s.
+	// DrainReceive bounds how long a request that has begun may still take to arrive once the listener closes. Default
+	// 1 s.
 	DrainReceive time.Duration
 }
 
@@ -247,7 +251,8 @@ func (x *exchange) recovered(cause any) {
 	x.refuse(problem.New(problem.Internal, "an unexpected error; the server's log has it under this request_id"))
 }
 
-// failed reports whether the server is at fault. A stream that has begun says so in its last line, behind the status of a success.
+// failed reports whether the server is at fault. A stream that has begun says so in its last line, behind the status of
+// a success.
 func (x *exchange) failed() bool {
 	if x.err != nil && x.status == http.StatusOK {
 		return kindOf(x.problemOf(x.err).Code).status >= http.StatusInternalServerError

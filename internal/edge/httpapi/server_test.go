@@ -172,8 +172,8 @@ func TestPanics(t *testing.T) {
 	}
 }
 
-// A panic inside a commit is a 500 for its request alone, under a request key or not: nothing is committed or kept, the log has the
-// stack, and the same request succeeds when the cause is gone.
+// A panic inside a commit is a 500 for its request alone, under a request key or not: nothing is committed or kept, the
+// log has the stack, and the same request succeeds when the cause is gone.
 func TestPanicsInsideACommit(t *testing.T) {
 	for name, open := range openers {
 		t.Run(name, func(t *testing.T) {

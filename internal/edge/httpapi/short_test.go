@@ -14,8 +14,8 @@ import (
 	"github.com/tallystick/tallystick/internal/store"
 )
 
-// errScan is what a transaction answers that is asked for more than a look: it holds up every commit of its tenant, and on the engine
-// of all tenants.
+// errScan is what a transaction answers that is asked for more than a look: it holds up every commit of its tenant, and
+// on the engine of all tenants.
 var errScan = errors.New("a transaction scans the ledger")
 
 // hasty is a store whose transactions scan nothing.
@@ -37,8 +37,8 @@ func (hastyTx) Counters(store.CounterPlace, func(store.CounterPlace, *usage.Coun
 	return errScan
 }
 
-// Given transactions that may not scan, then every route that writes does its work all the same, with a request key and without. The
-// story makes each of them succeed.
+// Given transactions that may not scan, then every route that writes does its work all the same, with a request key and
+// without. The story makes each of them succeed.
 func TestNoWriteScansInsideItsTransaction(t *testing.T) {
 	for name, open := range openers {
 		for _, keyed := range []bool{false, true} {
@@ -57,7 +57,8 @@ func TestNoWriteScansInsideItsTransaction(t *testing.T) {
 	}
 }
 
-// Given a month that is not over, then closing it takes a confirmation, with a request key and without, and a closed month none.
+// Given a month that is not over, then closing it takes a confirmation, with a request key and without, and a closed
+// month none.
 func TestClosingAMonthThatIsNotOver(t *testing.T) {
 	for name, open := range openers {
 		t.Run(name, func(t *testing.T) {

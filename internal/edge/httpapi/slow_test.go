@@ -14,7 +14,8 @@ import (
 	"time"
 )
 
-// The tests of this file run in bubbles whose clock stands still while anybody works: times are exact, however slow the machine.
+// The tests of this file run in bubbles whose clock stands still while anybody works: times are exact, however slow the
+// machine.
 
 // pause is between two bytes of a slow caller.
 const pause = 500 * time.Millisecond
@@ -42,7 +43,8 @@ func statuses(answers string) (out []string) {
 // keyless is the head of a request without a key, whose body is to follow.
 const keyless = "POST /v1/events HTTP/1.1\r\nHost: x\r\nContent-Length: 3000\r\n\r\n"
 
-// A request has one deadline for its head and one for all of it, however its bytes arrive, in a lane and in net/http alike.
+// A request has one deadline for its head and one for all of it, however its bytes arrive, in a lane and in net/http
+// alike.
 func TestSlowCallersAreCutOff(t *testing.T) {
 	post, long := plainPost("a"), strings.Repeat("X-A: b\r\n", 1000)
 	get := "GET /healthz HTTP/1.1\r\nHost: x\r\n"
@@ -113,8 +115,8 @@ func TestSlowCallersAreCutOff(t *testing.T) {
 	}
 }
 
-// A request that is refused for its head is answered at once, with the last answer of its connection: nobody waits for its body, and
-// the caller has a moment to read why.
+// A request that is refused for its head is answered at once, with the last answer of its connection: nobody waits for
+// its body, and the caller has a moment to read why.
 func TestRefusalsWaitForNoBody(t *testing.T) {
 	keyed := strings.Replace(keyless, "Host: x\r\n", "Host: x\r\nAuthorization: Bearer "+ingestToken+"\r\n", 1)
 	for name, tc := range map[string]struct{ first, send, status string }{
@@ -165,7 +167,8 @@ func TestRefusalsWaitForNoBody(t *testing.T) {
 	}
 }
 
-// A caller that does not read its answers is cut off, too, and one that was idle for longer than an answer may take is answered.
+// A caller that does not read its answers is cut off, too, and one that was idle for longer than an answer may take is
+// answered.
 func TestAnswersHaveADeadlineOfTheirOwn(t *testing.T) {
 	for _, way := range []int{throughLane, throughLibrary} {
 		synctest.Test(t, func(t *testing.T) {
@@ -213,7 +216,8 @@ func TestIdleConnectionsEnd(t *testing.T) {
 	}
 }
 
-// Given callers in every state, when the server stops, then whole requests are answered, and nobody waits for the rest of others.
+// Given callers in every state, when the server stops, then whole requests are answered, and nobody waits for the rest
+// of others.
 func TestADrainWaitsForNoRestOfARequest(t *testing.T) {
 	for _, way := range []int{throughLane, throughLibrary} {
 		synctest.Test(t, func(t *testing.T) {

@@ -17,7 +17,8 @@ import (
 // maxConditions bounds the properties that one query filters by.
 const maxConditions = 8
 
-// getUsage serves GET /v1/usage. An answer without limit is whole: a report whose first part looks like all of it would be billed.
+// getUsage serves GET /v1/usage. An answer without limit is whole: a report whose first part looks like all of it would
+// be billed.
 func getUsage(x *exchange) error {
 	q, err := x.query("meter", "customer", "resource", anyProperty, "from", "to", "window", "fill", "group_by", "timezone", "as_of", "limit", "cursor")
 	if err != nil {
@@ -95,7 +96,8 @@ func (q query) usage() (windows.Query, error) {
 	return out, nil
 }
 
-// zone finds a time zone by its IANA name. The machine's own has none: an answer must not depend on where the server stands.
+// zone finds a time zone by its IANA name. The machine's own has none: an answer must not depend on where the server
+// stands.
 func zone(name string) (*time.Location, error) {
 	z, err := time.LoadLocation(name)
 	if err != nil || name == "Local" {

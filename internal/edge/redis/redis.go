@@ -1,7 +1,7 @@
 // Package redis shares rate limits between nodes through a Redis server.
 //
-// Redis is never an authority: it holds nothing but buckets, which may be lost at any time. A node that cannot reach it says so and
-// decides by itself.
+// Redis is never an authority: it holds nothing but buckets, which may be lost at any time. A node that cannot reach it
+// says so and decides by itself.
 package redis
 
 import (
@@ -21,15 +21,17 @@ import (
 const (
 	dialTimeout = 250 * time.Millisecond
 	callTimeout = 100 * time.Millisecond
-	// pause is how long a server that did not answer is left alone, so that requests do not wait for it one after the other.
+	// pause is how long a server that did not answer is left alone, so that requests do not wait for it one after the
+	// other.
 	pause = time.Second
 )
 
 const prefix = "tallystick:limit:"
 
-// take is limit's taking on the server, by the server's own clock: the nodes' clocks may differ. ARGV is the cost in three dimensions, then
-// the rate of each bucket in three. It returns the wait in microseconds, which bucket and which dimension is waited for, and the limit,
-// remainder and reset of the standing. Numbers travel as text, because a Lua number loses its fraction on the way. What sums of fractions lose is forgiven, as in limit.
+// take is limit's taking on the server, by the server's own clock: the nodes' clocks may differ. ARGV is the cost in
+// three dimensions, then the rate of each bucket in three. It returns the wait in microseconds, which bucket and which
+// dimension is waited for, and the limit, remainder and reset of the standing. Numbers travel as text, because a Lua
+// number loses its fraction on the way. What sums of fractions lose is forgiven, as in limit.
 var take = goredis.NewScript(`
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
@@ -80,8 +82,8 @@ type Limits struct {
 
 var _ limit.Shared = (*Limits)(nil)
 
-// Open makes Limits of redis://user:password@host:port/database, which may end in ?read_timeout=200ms and the like. It does not connect
-// yet: the server may come later.
+// Open makes Limits of redis://user:password@host:port/database, which may end in ?read_timeout=200ms and the like. It
+// does not connect yet: the server may come later.
 func Open(url string) (*Limits, error) {
 	o, err := goredis.ParseURL(url)
 	if err != nil {

@@ -63,7 +63,8 @@ func TestSharedBuckets(t *testing.T) {
 	}
 }
 
-// What the tenant's bucket refuses is not taken from the key's, and nothing is owed in a dimension that was not limited.
+// What the tenant's bucket refuses is not taken from the key's, and nothing is owed in a dimension that was not
+// limited.
 func TestAllOrNone(t *testing.T) {
 	l := open(t, redistest.Start(t))
 	first, second := key("a.1", limit.Rate{Bytes: 1}), key("a.2", limit.Rate{Bytes: 1})

@@ -1,5 +1,5 @@
-// Package target runs a whole server inside the process that measures it: a store, the services, and the HTTP edge on a loopback
-// port, put together as for users.
+// Package target runs a whole server inside the process that measures it: a store, the services, and the HTTP edge on a
+// loopback port, put together as for users.
 //
 // It owns that server's life. It is for measuring only: it keeps no log and takes no configuration.
 package target

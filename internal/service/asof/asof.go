@@ -1,5 +1,5 @@
-// Package asof shows a tenant's ledger as it was at an earlier row: which meters there were, which periods were closed, what
-// people had adjusted, and what its counters and usage were made of.
+// Package asof shows a tenant's ledger as it was at an earlier row: which meters there were, which periods were closed,
+// what people had adjusted, and what its counters and usage were made of.
 //
 // It reads rows and folds them by the rules of the core. It keeps nothing: the ledger is the only memory of what was.
 package asof
@@ -41,7 +41,8 @@ func AtTime(t calendar.Micros) Point { return Point{kind: byTime, time: t} }
 // IsPresent reports whether the point is the present.
 func (p Point) IsPresent() bool { return p.kind == present }
 
-// Seq is the number of the last row that the point shows; zero when there was none yet. Errors: Invalid (the ledger has not got there).
+// Seq is the number of the last row that the point shows; zero when there was none yet. Errors: Invalid (the ledger has
+// not got there).
 func (p Point) Seq(v store.View) (uint64, error) {
 	head := v.Head()
 	switch p.kind {
@@ -64,7 +65,8 @@ func (p Point) Seq(v store.View) (uint64, error) {
 
 var errSeen = errors.New("seen")
 
-// lastBy finds the last row that was committed at the time or before. Times of rows never fall, so that halving finds it.
+// lastBy finds the last row that was committed at the time or before. Times of rows never fall, so that halving finds
+// it.
 func lastBy(v store.View, t calendar.Micros, head uint64) (uint64, error) {
 	var failed error
 	n := sort.Search(int(head), func(i int) bool {

@@ -154,7 +154,8 @@ func (o *then) adjust(a *usage.Adjustment) {
 	o.manual[id], o.months[a.Month] = m, true
 }
 
-// A ledger as of any of its rows shows the meters, the closed month and the adjustments that a plain fold of the rows shows.
+// A ledger as of any of its rows shows the meters, the closed month and the adjustments that a plain fold of the rows
+// shows.
 func TestTheLedgerAsOfEveryRow(t *testing.T) {
 	w := newWorld(t)
 	w.create("calls")
@@ -248,8 +249,8 @@ func (c *counting) EntitiesBy(kind string, t entity.Term, p store.Page) ([]entit
 	return out, err
 }
 
-// Given thousands of kept answers before, between and after, when a meter, a period and the adjustments of one counter are asked for as
-// of a row, then the rows that are read are theirs alone.
+// Given thousands of kept answers before, between and after, when a meter, a period and the adjustments of one counter
+// are asked for as of a row, then the rows that are read are theirs alone.
 func TestThePastReadsOnlyItsOwnRows(t *testing.T) {
 	w := newWorld(t)
 	w.answers(2000)

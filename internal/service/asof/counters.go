@@ -115,7 +115,8 @@ func Piece(s *store.Slice) *usage.Piece {
 
 var errFound = errors.New("found")
 
-// Stirred reports whether the month had been closed, or had a counter. Adjusted are the months that people had adjusted.
+// Stirred reports whether the month had been closed, or had a counter. Adjusted are the months that people had
+// adjusted.
 func (l *Ledger) Stirred(m calendar.Month, adjusted map[calendar.Month]bool) (bool, error) {
 	p, err := l.Period(m)
 	if err != nil || p.Closed || adjusted[m] {

@@ -23,8 +23,8 @@ type AdjustmentFilter struct {
 }
 
 // Adjustments lists what people and late rows did to totals, in the order of their rows, after the given row. A row's
-// adjustments stay together, so a page may be longer than the limit by the rest of a row; it may be short or empty while nextSeq,
-// where to go on, is not yet zero. Errors: NotFound (tenant, or the filter's meter).
+// adjustments stay together, so a page may be longer than the limit by the rest of a row; it may be short or empty
+// while nextSeq, where to go on, is not yet zero. Errors: NotFound (tenant, or the filter's meter).
 func (s *Service) Adjustments(ctx context.Context, tenantID string, f AdjustmentFilter, afterSeq uint64, limit int) (items []usage.Adjustment, nextSeq uint64, err error) {
 	err = s.ledgers.View(ctx, tenantID, func(v store.View) error {
 		l := adjustmentList{customer: f.Customer, month: f.Month, limit: limit}
@@ -156,8 +156,8 @@ func adjustment(v store.View, id string) (usage.Adjustment, error) {
 	return a, err
 }
 
-// Adjust adds an amount to a total by hand; its counter need not have rows yet, and its month may be closed. Errors: NotFound
-// (tenant), UnknownMeter, Invalid, TenantClosed, Overflow.
+// Adjust adds an amount to a total by hand; its counter need not have rows yet, and its month may be closed. Errors:
+// NotFound (tenant), UnknownMeter, Invalid, TenantClosed, Overflow.
 func (s *Service) Adjust(ctx context.Context, actor, tenantID string, meterSlug, customer string, m calendar.Month, a amount.Amount, reason string) (usage.Adjustment, error) {
 	wanted := usage.Adjustment{Customer: customer, Month: m, Amount: a, Reason: reason, Actor: actor}
 	if p := wanted.Check(); p != nil {
@@ -183,8 +183,8 @@ func (s *Service) Adjust(ctx context.Context, actor, tenantID string, meterSlug,
 	return made, nil
 }
 
-// Revert undoes a person's adjustment with its exact opposite, once. Errors: NotFound, TenantClosed, Overflow, Conflict (it was
-// reverted, is a revert itself, or was made by a late row).
+// Revert undoes a person's adjustment with its exact opposite, once. Errors: NotFound, TenantClosed, Overflow, Conflict
+// (it was reverted, is a revert itself, or was made by a late row).
 func (s *Service) Revert(ctx context.Context, actor, tenantID, id string) (usage.Adjustment, error) {
 	var made usage.Adjustment
 	err := s.ledgers.Update(ctx, tenantID, func(tx store.Tx, _ tenant.Tenant) error {

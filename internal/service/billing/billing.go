@@ -1,7 +1,8 @@
 // Package billing shows and changes what a tenant's totals are made of: counters, adjustments and periods.
 //
-// It computes no total itself: the store folds by the rules of the core, and this package finds, filters and closes. Every
-// change is a ledger row with its audit event in the same commit. Nothing it does rewrites a row or a sealed total.
+// It computes no total itself: the store folds by the rules of the core, and this package finds, filters and closes.
+// Every change is a ledger row with its audit event in the same commit. Nothing it does rewrites a row or a sealed
+// total.
 package billing
 
 import (
@@ -13,7 +14,8 @@ import (
 	"github.com/tallystick/tallystick/internal/store"
 )
 
-// maxLooked bounds the counters that one call looks at, so that a filter that matches little cannot hold a view for long.
+// maxLooked bounds the counters that one call looks at, so that a filter that matches little cannot hold a view for
+// long.
 const maxLooked = 50_000
 
 // Service reads and changes bills. It is safe for concurrent use.

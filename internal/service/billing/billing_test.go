@@ -33,8 +33,8 @@ type handle interface {
 	Context() context.Context
 }
 
-// world is billing for the tenant acme, which has the meters "calls" (sum), "peak" (max), and "in" and "out", fed by the
-// type "llm".
+// world is billing for the tenant acme, which has the meters "calls" (sum), "peak" (max), and "in" and "out", fed by
+// the type "llm".
 type world struct {
 	handle
 	*Service
@@ -203,8 +203,9 @@ func wantSame[T any](t *testing.T, got, want T) {
 	}
 }
 
-// watched runs every update twice, discarding the first run, as a store that retries may; counts the counters that views are
-// walked over; ends row scans after a few rows when told to; and fails a view that is asked other questions in mid-walk.
+// watched runs every update twice, discarding the first run, as a store that retries may; counts the counters that
+// views are walked over; ends row scans after a few rows when told to; and fails a view that is asked other questions
+// in mid-walk.
 type watched struct {
 	store.Store
 	walks, looked int

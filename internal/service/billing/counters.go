@@ -30,9 +30,9 @@ type CounterFilter struct {
 	AsOf            asof.Point
 }
 
-// Counters lists counters in the order (month, meter, customer), after the given place, leaving out those without rows and
-// adjustments. It looks at a bounded number of them: next is where to go on, also from a page with few or no items, and nil at
-// the end. Errors: NotFound (tenant, or the filter's meter), Invalid (the ledger has not got there).
+// Counters lists counters in the order (month, meter, customer), after the given place, leaving out those without rows
+// and adjustments. It looks at a bounded number of them: next is where to go on, also from a page with few or no items,
+// and nil at the end. Errors: NotFound (tenant, or the filter's meter), Invalid (the ledger has not got there).
 func (s *Service) Counters(ctx context.Context, tenantID string, f CounterFilter, after *store.CounterPlace, limit int) (items []Counter, next *store.CounterPlace, err error) {
 	err = s.ledgers.View(ctx, tenantID, func(v store.View) (err error) {
 		if !f.AsOf.IsPresent() {
@@ -79,8 +79,8 @@ func point(v store.View, m meter.Meter, f CounterFilter, after *store.CounterPla
 	return []Counter{at(place, &c)}, nil
 }
 
-// complete adds what the scan did not read. It runs after the scan, because a store need not answer other questions in the
-// middle of one.
+// complete adds what the scan did not read. It runs after the scan, because a store need not answer other questions in
+// the middle of one.
 func complete(v store.View, meters meterCache, items []Counter) error {
 	closed := map[calendar.Month]bool{}
 	for i := range items {
@@ -118,8 +118,8 @@ func (mc meterCache) get(slug string) (meter.Meter, error) {
 	return m.Meter, nil
 }
 
-// scan walks the counters and leaps over what the filter rules out: in the listing order all counters of one customer, or of
-// one meter, lie scattered, and between them may lie millions of others.
+// scan walks the counters and leaps over what the filter rules out: in the listing order all counters of one customer,
+// or of one meter, lie scattered, and between them may lie millions of others.
 type scan struct {
 	filter CounterFilter
 	after  *store.CounterPlace
@@ -221,8 +221,8 @@ func compare(a, b store.CounterPlace) int {
 	return cmp.Or(cmp.Compare(a.Month, b.Month), cmp.Compare(a.Meter, b.Meter), cmp.Compare(a.Customer, b.Customer))
 }
 
-// isEmpty reports whether there is nothing to tell: no on-time row, no other row that counts, no adjustment in force or at
-// the close.
+// isEmpty reports whether there is nothing to tell: no on-time row, no other row that counts, no adjustment in force or
+// at the close.
 func isEmpty(c *usage.Counter) bool {
 	return !c.Started && c.All().Count == 0 && c.Manual.IsZero() && c.SealedAt.IsZero()
 }

@@ -18,17 +18,17 @@ import (
 
 const periodEntity = "period"
 
-// Period is a month of a tenant's. The seal, a hash over all totals at the close, is there when one closed period is asked
-// for; it is taken anew each time, because it must never differ.
+// Period is a month of a tenant's. The seal, a hash over all totals at the close, is there when one closed period is
+// asked for; it is taken anew each time, because it must never differ.
 type Period struct {
 	usage.Period
 	Seal *[sha256.Size]byte
 }
 
-// ClosePeriod fixes a month's totals: what comes later is an adjustment. The current month may be closed if that is confirmed, a
-// later one not; closing a closed one changes nothing. The period is returned without its seal, which reads every counter of the
-// month: this may run inside the transaction of a request, which holds up every commit. Errors: NotFound, Invalid (it has not
-// begun), PeriodNotOver (and not confirmed), TenantClosed.
+// ClosePeriod fixes a month's totals: what comes later is an adjustment. The current month may be closed if that is
+// confirmed, a later one not; closing a closed one changes nothing. The period is returned without its seal, which
+// reads every counter of the month: this may run inside the transaction of a request, which holds up every commit.
+// Errors: NotFound, Invalid (it has not begun), PeriodNotOver (and not confirmed), TenantClosed.
 func (s *Service) ClosePeriod(ctx context.Context, actor, tenantID string, m calendar.Month, confirmed bool) (closed Period, err error) {
 	err = s.ledgers.Update(ctx, tenantID, func(tx store.Tx, _ tenant.Tenant) error {
 		p, err := store.Period(tx, m)

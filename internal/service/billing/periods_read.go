@@ -10,13 +10,14 @@ import (
 	"github.com/tallystick/tallystick/internal/store"
 )
 
-// Period returns one month, with its seal when it is closed. A month that nothing happened in is open. Errors: NotFound (tenant).
+// Period returns one month, with its seal when it is closed. A month that nothing happened in is open. Errors: NotFound
+// (tenant).
 func (s *Service) Period(ctx context.Context, tenantID string, m calendar.Month) (Period, error) {
 	return s.PeriodThen(ctx, tenantID, m, asof.Point{})
 }
 
-// PeriodThen is Period as it was. The seal never changes, so that the one of today is the one of then. Errors also: Invalid (the
-// ledger has not got there).
+// PeriodThen is Period as it was. The seal never changes, so that the one of today is the one of then. Errors also:
+// Invalid (the ledger has not got there).
 func (s *Service) PeriodThen(ctx context.Context, tenantID string, m calendar.Month, asOf asof.Point) (Period, error) {
 	var out Period
 	err := s.ledgers.View(ctx, tenantID, func(v store.View) error {
@@ -44,7 +45,8 @@ func (s *Service) PeriodThen(ctx context.Context, tenantID string, m calendar.Mo
 	return out, nil
 }
 
-// Periods lists the months that have counters or were closed, from the given one on, without their seals. Errors: NotFound.
+// Periods lists the months that have counters or were closed, from the given one on, without their seals. Errors:
+// NotFound.
 func (s *Service) Periods(ctx context.Context, tenantID string, from calendar.Month, limit int) ([]Period, error) {
 	return s.PeriodsThen(ctx, tenantID, from, limit, asof.Point{})
 }

@@ -17,9 +17,10 @@ import (
 	"github.com/tallystick/tallystick/internal/store"
 )
 
-// ReplayRequest asks what a month would have come to under other settings. Empty filters take every meter and customer. Settings that are
-// nil are those in force for the counter: of the last replay that was applied to it and not reverted, else the meter's own. So a
-// replay never proposes to undo another by not naming its settings; naming the meter's own does.
+// ReplayRequest asks what a month would have come to under other settings. Empty filters take every meter and customer.
+// Settings that are nil are those in force for the counter: of the last replay that was applied to it and not reverted,
+// else the meter's own. So a replay never proposes to undo another by not naming its settings; naming the meter's own
+// does.
 type ReplayRequest struct {
 	Tenant          string
 	Month           calendar.Month
@@ -27,8 +28,9 @@ type ReplayRequest struct {
 	Lateness        *time.Duration
 	Late            *meter.Late
 	Aggregation     *meter.Aggregation
-	// Apply adds each difference to its total as an adjustment with the reason. Once: what earlier replays added is part of what
-	// a replay starts from, so doing it again adds nothing, and a replay by yet other settings takes the place of the last.
+	// Apply adds each difference to its total as an adjustment with the reason. Once: what earlier replays added is
+	// part of what a replay starts from, so doing it again adds nothing, and a replay by yet other settings takes the
+	// place of the last.
 	Apply  bool
 	Reason string
 	Actor  string
@@ -36,7 +38,8 @@ type ReplayRequest struct {
 	Progress func(done, total uint64)
 }
 
-// Difference is what the settings change of one counter. Totals include what people adjusted; before is as of the settings in force.
+// Difference is what the settings change of one counter. Totals include what people adjusted; before is as of the
+// settings in force.
 type Difference struct {
 	Meter, Customer           string
 	OnTimeBefore, OnTimeAfter amount.Amount
@@ -58,8 +61,9 @@ var errChanged = problem.New(problem.Busy,
 	"the counter and its rows do not agree, or change faster than they can be replayed: "+
 		"try again when less arrives, else run `tallystick verify`")
 
-// Replay computes every counter of the month anew from the ledger's rows and calls fn for those that come out different. Nothing
-// is changed unless asked. Errors: NotFound (tenant, meter), Invalid (settings, reason), TenantClosed, and those of fn.
+// Replay computes every counter of the month anew from the ledger's rows and calls fn for those that come out
+// different. Nothing is changed unless asked. Errors: NotFound (tenant, meter), Invalid (settings, reason),
+// TenantClosed, and those of fn.
 func (s *Service) Replay(ctx context.Context, q ReplayRequest, fn func(Difference) error) error {
 	r := &replaying{s: s, q: q, earlier: map[usage.CounterID]*applied{}}
 	if p := q.check(); p != nil {
@@ -277,7 +281,8 @@ func (r *replaying) apply(ctx context.Context, p store.CounterPlace, d *computed
 		if err != nil {
 			return fmt.Errorf("read counter: %w", err)
 		}
-		// Whether anybody adjusted since is one look at the audit log; what they did is read again outside of the transaction.
+		// Whether anybody adjusted since is one look at the audit log; what they did is read again outside of the
+		// transaction.
 		adjusted, err := tx.AuditEvents(store.AuditQuery{EntityType: usage.AdjustmentKind.Name, Limit: 1})
 		if err != nil {
 			return fmt.Errorf("look for adjustments: %w", err)

@@ -92,7 +92,8 @@ func TestReplayAppliesOnce(t *testing.T) {
 	}
 }
 
-// Given a replay that was applied to one meter, when all meters are replayed by settings that say nothing of it, then it stays in force.
+// Given a replay that was applied to one meter, when all meters are replayed by settings that say nothing of it, then
+// it stays in force.
 func TestReplayLeavesAnAppliedOneInForce(t *testing.T) {
 	for name, open := range stores {
 		t.Run(name, func(t *testing.T) {
@@ -213,8 +214,8 @@ func (s *interrupted) Update(ctx context.Context, id string, fn func(store.Tx) e
 	return s.Store.Update(ctx, id, fn)
 }
 
-// Given a replay that has computed a difference, when another replay applies the same and a person takes it back before the first one
-// applies, then the counter looks as before, and the first one finds that there is nothing left to apply.
+// Given a replay that has computed a difference, when another replay applies the same and a person takes it back before
+// the first one applies, then the counter looks as before, and the first one finds that there is nothing left to apply.
 func TestReplayFindsWhatOthersAdjustedMeanwhile(t *testing.T) {
 	w := newWorld(t)
 	w.record("calls", "ann", "2026-11-10", "5")
@@ -253,7 +254,8 @@ func TestReplaysThatCannotBe(t *testing.T) {
 	}
 }
 
-// A meter with the other settings from the beginning, given the same events in the same order, is what a replay must arrive at.
+// A meter with the other settings from the beginning, given the same events in the same order, is what a replay must
+// arrive at.
 func TestReplayEqualsAMeterThatAlwaysHadTheSettings(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		aggregations := []meter.Aggregation{meter.Sum, meter.Count, meter.Min, meter.Max, meter.Last, meter.Avg}

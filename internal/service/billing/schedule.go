@@ -15,9 +15,9 @@ import (
 // monthsAtOnce bounds one round of scheduled closing, for one tenant; the next round finds the rest.
 const monthsAtOnce = 24
 
-// CloseDue closes, for every tenant, the months that ended longer ago than any of the tenant's meters takes events on time, and
-// the grace besides. It returns how many it closed. A month is closed in a commit of its own, so a round that breaks off has done
-// its part, and two nodes at once close each month once.
+// CloseDue closes, for every tenant, the months that ended longer ago than any of the tenant's meters takes events on
+// time, and the grace besides. It returns how many it closed. A month is closed in a commit of its own, so a round that
+// breaks off has done its part, and two nodes at once close each month once.
 func (s *Service) CloseDue(ctx context.Context, grace time.Duration) (closed int, err error) {
 	err = store.EachTenant(ctx, s.store, func(l *store.Listed) error {
 		t, err := l.Tenant()

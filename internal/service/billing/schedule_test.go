@@ -100,7 +100,8 @@ func TestMoreDueMonthsThanOneRoundTakes(t *testing.T) {
 	}
 }
 
-// Due months are closed for every tenant, and found beyond months that are not due, however few the store lists at a time.
+// Due months are closed for every tenant, and found beyond months that are not due, however few the store lists at a
+// time.
 func TestDueMonthsBeyondTheFirstPage(t *testing.T) {
 	w := newWorld(t)
 	months := []string{"2024-02", "2025-03", "2026-08", "2026-09", "2026-10", "2026-11"}

@@ -1,8 +1,8 @@
 // Package export writes ledger rows to files that other tools read: Parquet, CSV and NDJSON.
 //
-// It only reads the store. What it has written it never changes: an export into a folder is made of parts, each complete and on
-// disk before it has its name, so one that broke off goes on after its last part, and one that was done goes on with what has come
-// since. Secrets that the ledger keeps for itself (salts, hashes of keys) are never written.
+// It only reads the store. What it has written it never changes: an export into a folder is made of parts, each
+// complete and on disk before it has its name, so one that broke off goes on after its last part, and one that was done
+// goes on with what has come since. Secrets that the ledger keeps for itself (salts, hashes of keys) are never written.
 package export
 
 import (
@@ -82,10 +82,11 @@ type Report struct {
 
 // Source is where rows are read from: a store, or a server that reads one.
 type Source interface {
-	// Ledgers lists the ledgers that the filter names, and where they end now. Errors: NotFound (no such tenant or meter).
+	// Ledgers lists the ledgers that the filter names, and where they end now. Errors: NotFound (no such tenant or
+	// meter).
 	Ledgers(ctx context.Context, f Filter) ([]Ledger, error)
-	// Rows calls fn for rows of the ledger above after that are wanted, in order, and returns the last that was looked at: its last
-	// row, or an earlier one after some time. Errors: those of fn.
+	// Rows calls fn for rows of the ledger above after that are wanted, in order, and returns the last that was looked
+	// at: its last row, or an earlier one after some time. Errors: those of fn.
 	Rows(ctx context.Context, l *Ledger, after uint64, k Kind, f Filter, fn func(Row) error) (last uint64, err error)
 }
 
@@ -107,8 +108,8 @@ type Row struct {
 // Record is a row that Lines has written.
 func Record(line []byte) Row { return Row{record: line} }
 
-// Run exports the rows that are committed when it begins. Errors: NotFound (no such tenant or meter), Conflict (the folder holds
-// an export of something else).
+// Run exports the rows that are committed when it begins. Errors: NotFound (no such tenant or meter), Conflict (the
+// folder holds an export of something else).
 func Run(ctx context.Context, s Source, o Options) (Report, error) {
 	if o.PartRows == 0 {
 		o.PartRows = defaultPartRows

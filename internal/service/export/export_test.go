@@ -380,7 +380,8 @@ func TestAFolderTakesOneExport(t *testing.T) {
 	}
 }
 
-// Every row of every tenant is exported, however few the store lists at a time and one view shows; the operator's own ledger is no tenant.
+// Every row of every tenant is exported, however few the store lists at a time and one view shows; the operator's own
+// ledger is no tenant.
 func TestEveryTenantIsExported(t *testing.T) {
 	w := newWorld(t)
 	w.send("acme", 1)

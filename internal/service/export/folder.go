@@ -18,14 +18,15 @@ import (
 //	export.json
 //	acme/events-000000000001-000000731204.parquet
 //
-// The numbers are those of the first and the last row that were looked at, so parts follow one another without a gap. A part that
-// is not whole has another ending and is thrown away by the next run.
+// The numbers are those of the first and the last row that were looked at, so parts follow one another without a gap. A
+// part that is not whole has another ending and is thrown away by the next run.
 const (
 	askedFile  = "export.json"
 	unfinished = ".unfinished"
 )
 
-// version numbers how a format is written: a folder does not mix two. CSV has apostrophes before texts like =1 since its second.
+// version numbers how a format is written: a folder does not mix two. CSV has apostrophes before texts like =1 since
+// its second.
 func (f Format) version() int {
 	if f == CSV {
 		return 2
@@ -117,7 +118,8 @@ func (f *folder) dir(tenant string) string { return filepath.Join(f.run.options.
 // partName matches a whole part.
 var partName = regexp.MustCompile(`^(?:events|changes)-([0-9]{12,})-([0-9]{12,})\.[a-z]+$`)
 
-// resume finds the last part. A gap before it means that a part was taken away: what follows cannot be trusted to be all.
+// resume finds the last part. A gap before it means that a part was taken away: what follows cannot be trusted to be
+// all.
 func (f *folder) resume(tenant string) (uint64, error) {
 	dir := f.dir(tenant)
 	if err := os.MkdirAll(dir, 0o755); err != nil {

@@ -12,7 +12,8 @@ import (
 	"github.com/tallystick/tallystick/internal/core/usage"
 )
 
-// What a column holds, where the formats differ in how they show it: a Parquet column has the type itself, the others its text.
+// What a column holds, where the formats differ in how they show it: a Parquet column has the type itself, the others
+// its text.
 type (
 	moment   int64          // microseconds
 	decimal  amount.Decimal // DECIMAL(38,12)

@@ -1,11 +1,13 @@
 // Package fairness shares a server between tenants that send much and tenants that send little.
 //
-// While a tenant sends large batches and another sends little, the large ones are taken one at a time, the network is looked at before
-// each, and after each there is a rest twice as long as it took. A tenant that floods the server from many connections would else keep all
-// processors and the disk busy, and every step on the way of another's single event, from the socket to the answer, would wait behind
-// its batches. When nobody else is there, or all send much, there is no bound.
+// While a tenant sends large batches and another sends little, the large ones are taken one at a time, the network is
+// looked at before each, and after each there is a rest twice as long as it took. A tenant that floods the server from
+// many connections would else keep all processors and the disk busy, and every step on the way of another's single
+// event, from the socket to the answer, would wait behind its batches. When nobody else is there, or all send much,
+// there is no bound.
 //
-// It owns the order of large batches of one tenant, never that of facts: batches that wait at the same time have no order yet.
+// It owns the order of large batches of one tenant, never that of facts: batches that wait at the same time have no
+// order yet.
 package fairness
 
 import (
@@ -57,8 +59,8 @@ type line struct {
 	facts int           // that wait
 }
 
-// Enter waits for the turn of a batch where there are turns. What it returns ends the turn and must be called. Errors: Busy (too many
-// wait), and that of a context that ends.
+// Enter waits for the turn of a batch where there are turns. What it returns ends the turn and must be called. Errors:
+// Busy (too many wait), and that of a context that ends.
 func (t *Turns) Enter(ctx context.Context, tenant string, facts int) (leave func(), err error) {
 	now := time.Now()
 	if facts <= SmallBatch {
@@ -116,8 +118,8 @@ func (t *Turns) beside(tenant string, now time.Time) bool {
 	return false
 }
 
-// join takes a place in the tenant's line. A batch that nobody waits before is never too many, whatever its size: what is too large is
-// for the store to say.
+// join takes a place in the tenant's line. A batch that nobody waits before is never too many, whatever its size: what
+// is too large is for the store to say.
 func (t *Turns) join(tenant string, facts int) (*line, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

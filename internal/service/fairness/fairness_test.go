@@ -80,8 +80,8 @@ func (s *scene) start(tenant string) <-chan func() {
 	return in
 }
 
-// Given a tenant that sends little, when another's large batch has its turn, then its next waits, a third tenant's does not, and small
-// calls pass by.
+// Given a tenant that sends little, when another's large batch has its turn, then its next waits, a third tenant's does
+// not, and small calls pass by.
 func TestLargeBatchesGoOneAtATimeBesideSmallOnes(t *testing.T) {
 	bubble(t, func(s *scene) {
 		s.little()
@@ -116,7 +116,8 @@ func TestWithoutSmallCallsOfOthersThereAreNoTurns(t *testing.T) {
 	})
 }
 
-// Given a batch that waits for its turn, when its caller gives up, then it is gone without a trace and the next has the turn.
+// Given a batch that waits for its turn, when its caller gives up, then it is gone without a trace and the next has the
+// turn.
 func TestATurnCanBeGivenUp(t *testing.T) {
 	bubble(t, func(s *scene) {
 		s.little()
@@ -161,8 +162,8 @@ func TestWhatWaitsIsBounded(t *testing.T) {
 	})
 }
 
-// Given a tenant that sends little, when another's large batch took some time, then the next has its turn after twice as long, or a little
-// while after if it took very long.
+// Given a tenant that sends little, when another's large batch took some time, then the next has its turn after twice
+// as long, or a little while after if it took very long.
 func TestALargeBatchIsFollowedByARest(t *testing.T) {
 	for took, want := range map[time.Duration]time.Duration{0: 0, time.Millisecond: 2 * time.Millisecond, longestRest / 2: longestRest, time.Minute: longestRest} {
 		bubble(t, func(s *scene) {

@@ -128,7 +128,8 @@ func (w *world) allow(id string, origins ...string) {
 	}
 }
 
-// A key has its own limit or the common one; beside it the tenant's applies to all its keys together, and to no other tenant's.
+// A key has its own limit or the common one; beside it the tenant's applies to all its keys together, and to no other
+// tenant's.
 func TestWhoseLimitApplies(t *testing.T) {
 	w, g, _ := limited(t, limit.Rate{Requests: 5}, limit.Rate{Requests: 2})
 	_, own := w.key(tenant.APIKey{Scopes: tenant.Ingest, RateLimit: tenant.RateLimit{RequestsPerSecond: 4, EventsPerSecond: 1}})

@@ -1,5 +1,5 @@
-// Package gate is the way in, the same for every source: it judges who is calling, what for and how much, in one fixed order, and
-// passes facts to the store, which goes on in the same order.
+// Package gate is the way in, the same for every source: it judges who is calling, what for and how much, in one fixed
+// order, and passes facts to the store, which goes on in the same order.
 //
 //	Enter         who is calling (401), what they may do (403), the page it comes from (403), how many requests (429)
 //	TakeBytes     how many bytes (429), before anybody looks into them
@@ -7,8 +7,9 @@
 //
 // The first refusal is the answer, and what would have come after it is not touched.
 //
-// What the gate answers to a bad token is the same for every kind of badness, so that nobody learns from it which tenants and
-// keys exist. It keeps no cache of keys: a revoked key stops as soon as the store shows it (see Access there).
+// What the gate answers to a bad token is the same for every kind of badness, so that nobody learns from it which
+// tenants and keys exist. It keeps no cache of keys: a revoked key stops as soon as the store shows it (see Access
+// there).
 package gate
 
 import (
@@ -54,8 +55,8 @@ type Options struct {
 	Now func() time.Time
 	// Limiter keeps the buckets of rate limits. Default: nothing is limited.
 	Limiter *limit.Limiter
-	// TenantRate is what all keys of a tenant may send together, and KeyRate what a key may send that has no limit of its own. The
-	// operator is not limited. Default: no limit.
+	// TenantRate is what all keys of a tenant may send together, and KeyRate what a key may send that has no limit of
+	// its own. The operator is not limited. Default: no limit.
 	TenantRate, KeyRate limit.Rate
 	// Observe is told the verdicts of every batch that was judged. Default: nobody is.
 	Observe func([]usage.Verdict)
@@ -97,9 +98,10 @@ func New(s store.Store, o Options) *Gate {
 // errBadKey is the one answer to every token that admits nobody.
 var errBadKey = problem.New(problem.Unauthorized, "no valid API key: send Authorization: Bearer tk_…")
 
-// authenticate tells who presents the token, and the tenant that they act on; named is the tenant that they name, empty for none. It
-// costs one hash and one look at the store. Errors: Unauthorized (no key, or a bad, expired or revoked one), NotFound (the operator
-// named a tenant that is not there), Forbidden (a tenant's key named another tenant, whether it exists or not).
+// authenticate tells who presents the token, and the tenant that they act on; named is the tenant that they name, empty
+// for none. It costs one hash and one look at the store. Errors: Unauthorized (no key, or a bad, expired or revoked
+// one), NotFound (the operator named a tenant that is not there), Forbidden (a tenant's key named another tenant,
+// whether it exists or not).
 func (g *Gate) authenticate(ctx context.Context, token, named string) (Caller, tenant.Tenant, error) {
 	c := claimOf(token)
 	if g.isRoot(token, c) {
@@ -130,8 +132,8 @@ func rateOf(r tenant.RateLimit) limit.Rate {
 	return limit.Rate{Requests: r.RequestsPerSecond, Events: r.EventsPerSecond, Bytes: r.BytesPerSecond}
 }
 
-// isRoot compares hashes in constant time. Only a token that claims to be what the root key claims to be is hashed here, so
-// that everyone else's is hashed once; what a token claims is no secret.
+// isRoot compares hashes in constant time. Only a token that claims to be what the root key claims to be is hashed
+// here, so that everyone else's is hashed once; what a token claims is no secret.
 func (g *Gate) isRoot(token string, c claim) bool {
 	if !g.hasRoot || token == "" || c != g.rootClaim {
 		return false

@@ -328,7 +328,8 @@ func TestFactsThatCannotBePassedOn(t *testing.T) {
 	}
 }
 
-// Given a tenant that sends little, when another sends two large batches at once, then the store has them one after the other.
+// Given a tenant that sends little, when another sends two large batches at once, then the store has them one after the
+// other.
 func TestLargeBatchesTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

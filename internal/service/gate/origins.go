@@ -11,16 +11,16 @@ import (
 
 // Bounds of reading every tenant's origins.
 const (
-	// originsAfter is how soon an origin that was not among them is looked for again, or the share of time that looking took, whichever is
-	// longer: those who make origins up must not keep the store busy.
+	// originsAfter is how soon an origin that was not among them is looked for again, or the share of time that looking
+	// took, whichever is longer: those who make origins up must not keep the store busy.
 	originsAfter = time.Second
 	originsShare = 20
 	// originsKept is how long one that is no longer allowed may still be taken for one.
 	originsKept = time.Minute
 )
 
-// origins are those that any tenant allows. They are no authority: a browser asks before it sends a request, without the key that would
-// tell whose it is; the request itself is judged by its own tenant's.
+// origins are those that any tenant allows. They are no authority: a browser asks before it sends a request, without
+// the key that would tell whose it is; the request itself is judged by its own tenant's.
 type origins struct {
 	mu    sync.Mutex // guards all below, and is held while they are read
 	known map[string]struct{}

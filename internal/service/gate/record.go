@@ -11,10 +11,11 @@ import (
 	"github.com/tallystick/tallystick/internal/store"
 )
 
-// Record counts a request's facts and passes them to the store, in the caller's tenant. With a request key, a fact without an id takes
-// "<key>#<index>", so that a retry of the request finds each of its facts recorded. A correction by a caller who may not correct is
-// refused before anything is asked about it, and counts for no rate. Who may not read learns from a refusal nothing about totals or
-// plans. A large batch may wait for its turn. Errors: RateLimited, TooLarge, and those of any store.
+// Record counts a request's facts and passes them to the store, in the caller's tenant. With a request key, a fact
+// without an id takes "<key>#<index>", so that a retry of the request finds each of its facts recorded. A correction by
+// a caller who may not correct is refused before anything is asked about it, and counts for no rate. Who may not read
+// learns from a refusal nothing about totals or plans. A large batch may wait for its turn. Errors: RateLimited,
+// TooLarge, and those of any store.
 func (v *Visit) Record(ctx context.Context, events []usage.Event, requestKey string) ([]usage.Verdict, error) {
 	if requestKey != "" {
 		for i := range events {

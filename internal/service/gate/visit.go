@@ -23,9 +23,9 @@ type Visit struct {
 	gate     *Gate
 }
 
-// Enter lets a request in, or says why not. What is known of the caller is returned either way. Errors, in the order in which they are
-// looked for: Unauthorized, NotFound and Forbidden for a tenant that is not the caller's; Forbidden, NotFound or Malformed for a right that
-// they lack; Forbidden for the page; RateLimited.
+// Enter lets a request in, or says why not. What is known of the caller is returned either way. Errors, in the order in
+// which they are looked for: Unauthorized, NotFound and Forbidden for a tenant that is not the caller's; Forbidden,
+// NotFound or Malformed for a right that they lack; Forbidden for the page; RateLimited.
 func (g *Gate) Enter(ctx context.Context, r *Request) (v Visit, err error) {
 	v.gate = g
 	if r.Right.Who == Anyone {
@@ -56,8 +56,9 @@ func (v *Visit) TakeBytes(ctx context.Context, n int) error {
 	return v.take(ctx, limit.Cost{Bytes: int64(n)})
 }
 
-// take takes a cost from the key's bucket and the tenant's, or from neither. Who is limited in nothing is not looked up, and a cost that is
-// not limited is only taken for a request, so that every answer to a limited caller says how they stand.
+// take takes a cost from the key's bucket and the tenant's, or from neither. Who is limited in nothing is not looked
+// up, and a cost that is not limited is only taken for a request, so that every answer to a limited caller says how
+// they stand.
 func (v *Visit) take(ctx context.Context, c limit.Cost) error {
 	g := v.gate
 	if v.Operator || v.Rate.IsZero() && g.tenantRate.IsZero() || c.Requests == 0 && !c.Concerns(v.Rate) && !c.Concerns(g.tenantRate) {

@@ -55,7 +55,8 @@ func (r *Requests) first(ctx context.Context, c *Call, handle Handler) (request.
 	return t.made.Answer, false, nil
 }
 
-// try runs inside the transaction. A panic of the handling is for the store to turn into an error, like that of any update.
+// try runs inside the transaction. A panic of the handling is for the store to turn into an error, like that of any
+// update.
 func (r *Requests) try(ctx context.Context, c *Call, handle Handler, t *attempt) error {
 	if t.made = handle(context.WithValue(ctx, joinedKey{}, &t.joined)); t.made.Refusal != nil {
 		return errGivenUp

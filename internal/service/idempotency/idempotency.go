@@ -1,8 +1,8 @@
-// Package idempotency lets a caller send a request again without its effect happening again: the answer is kept in the same commit as
-// the effect, under the caller's Idempotency-Key, and is given again to the same request.
+// Package idempotency lets a caller send a request again without its effect happening again: the answer is kept in the
+// same commit as the effect, under the caller's Idempotency-Key, and is given again to the same request.
 //
-// The whole handling of such a request runs inside one transaction of the store. It knows nothing of HTTP: a request is a key, a
-// fingerprint and a function that makes an answer. Facts need none of this: each has a key of its own.
+// The whole handling of such a request runs inside one transaction of the store. It knows nothing of HTTP: a request is
+// a key, a fingerprint and a function that makes an answer. Facts need none of this: each has a key of its own.
 package idempotency
 
 import (
@@ -29,14 +29,15 @@ import (
 //	    keep the answer
 //	give the answer
 //
-// What decides whether an answer is kept is how far the handling came. An answer of 2xx is kept with its effect. A refusal by the
-// effect itself (it exists, it is closed) is kept alone, in a transaction of its own: the first one holds rows of half an effect
-// and is given up. A refusal before the effect, by the request's shape, is not kept: the same request would be refused again.
-// Failures are not kept: trying again is the cure.
+// What decides whether an answer is kept is how far the handling came. An answer of 2xx is kept with its effect. A
+// refusal by the effect itself (it exists, it is closed) is kept alone, in a transaction of its own: the first one
+// holds rows of half an effect and is given up. A refusal before the effect, by the request's shape, is not kept: the
+// same request would be refused again. Failures are not kept: trying again is the cure.
 //
 // A crash before the commit leaves neither effect nor answer; after it, both.
 //
-// Handling may run more than once, when the store repeats a transaction; only what it appended and answered last counts.
+// Handling may run more than once, when the store repeats a transaction; only what it appended and answered last
+// counts.
 
 // Options configure Requests. Store is required.
 type Options struct {
@@ -45,8 +46,8 @@ type Options struct {
 	Keep time.Duration
 	// Patience is how long a request waits for another with its key. Default 2 s.
 	Patience time.Duration
-	// Admit is asked before a tenant keeps one more answer; it returns how long to wait when that would be too many. Default: all are
-	// admitted.
+	// Admit is asked before a tenant keeps one more answer; it returns how long to wait when that would be too many.
+	// Default: all are admitted.
 	Admit func(tenantID string) (wait time.Duration, ok bool)
 	// Observe is told what became of a request with a key. Default: nobody is.
 	Observe func(Outcome)
@@ -116,7 +117,8 @@ type Made struct {
 // Handler makes the answer. It must act only through services on the Store, with the context that it is given.
 type Handler func(ctx context.Context) Made
 
-// Do answers the call: by handling it, or as it was answered before. Errors: KeyReused, KeyInUse, RateLimited, and those of the store.
+// Do answers the call: by handling it, or as it was answered before. Errors: KeyReused, KeyInUse, RateLimited, and
+// those of the store.
 func (r *Requests) Do(ctx context.Context, c Call, handle Handler) (a request.Answer, replayed bool, err error) {
 	if c.Effect == "" {
 		c.Effect = c.Tenant
@@ -228,8 +230,8 @@ func (r *Requests) again(kept *request.Stored, err error) (request.Answer, bool,
 	return kept.Answer, true, nil
 }
 
-// reserve takes the key in the caller's own ledger when the effect is in another one, and finds the answer there if it happened:
-// one transaction reaches one ledger.
+// reserve takes the key in the caller's own ledger when the effect is in another one, and finds the answer there if it
+// happened: one transaction reaches one ledger.
 func (r *Requests) reserve(ctx context.Context, c *Call, kept *request.Stored) (*request.Stored, error) {
 	switch {
 	case kept == nil:

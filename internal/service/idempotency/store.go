@@ -9,8 +9,8 @@ import (
 	"github.com/tallystick/tallystick/internal/store"
 )
 
-// Store is a store whose Update and View join the transaction of the request that they are called for, if it has one. Services
-// work on it without knowing: what they change under a request key commits together with the answer.
+// Store is a store whose Update and View join the transaction of the request that they are called for, if it has one.
+// Services work on it without knowing: what they change under a request key commits together with the answer.
 type Store struct {
 	store.Store
 	// told is told of every change that a service committed, or nil.
@@ -38,8 +38,8 @@ func joinedIn(ctx context.Context, tenantID string) (*joined, error) {
 	return j, nil
 }
 
-// Update implements store.Store. An effect that failed leaves the transaction unfit to commit: rows that it appended before it
-// failed are still in it.
+// Update implements store.Store. An effect that failed leaves the transaction unfit to commit: rows that it appended
+// before it failed are still in it.
 func (s *Store) Update(ctx context.Context, tenantID string, fn func(tx store.Tx) error) error {
 	j, err := joinedIn(ctx, tenantID)
 	if err != nil {

@@ -35,8 +35,8 @@ func (c Cost) Concerns(r Rate) bool {
 func (r Rate) all() [dimensions]int64 { return [dimensions]int64{r.Requests, r.Events, r.Bytes} }
 func (c Cost) all() [dimensions]int64 { return [dimensions]int64{c.Requests, c.Events, c.Bytes} }
 
-// level is what a bucket holds. It fills at its rate up to one second's worth. What is larger than the whole bucket passes when the
-// bucket is full and leaves a debt, or it could never pass.
+// level is what a bucket holds. It fills at its rate up to one second's worth. What is larger than the whole bucket
+// passes when the bucket is full and leaves a debt, or it could never pass.
 type level struct {
 	left [dimensions]float64
 	at   time.Time // when left was true

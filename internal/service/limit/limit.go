@@ -1,11 +1,11 @@
-// Package limit bounds how much callers may send in a second: token buckets by name, in memory, and shared between nodes when
-// something to share them is given.
+// Package limit bounds how much callers may send in a second: token buckets by name, in memory, and shared between
+// nodes when something to share them is given.
 //
-// A limit is a courtesy among callers, never an authority: it is not in any ledger, a restart forgets it, and when what is
-// shared cannot be reached each node goes on by itself.
+// A limit is a courtesy among callers, never an authority: it is not in any ledger, a restart forgets it, and when what
+// is shared cannot be reached each node goes on by itself.
 //
-// The buckets are our own: those of golang.org/x/time/rate let nothing larger than themselves pass, know one dimension, and cannot be
-// asked together, all or none.
+// The buckets are our own: those of golang.org/x/time/rate let nothing larger than themselves pass, know one dimension,
+// and cannot be asked together, all or none.
 package limit
 
 import (
@@ -43,7 +43,8 @@ type Standing struct {
 // Outcome is what became of a request to take.
 type Outcome struct {
 	Standing Standing
-	// Wait is until there would be enough, and By and Of are what it is waited for; nothing was taken. Zero: all was taken.
+	// Wait is until there would be enough, and By and Of are what it is waited for; nothing was taken. Zero: all was
+	// taken.
 	Wait time.Duration
 	By   By
 	Of   Dimension
@@ -105,8 +106,8 @@ func New(o Options) *Limiter {
 	return &Limiter{o: o, named: map[name]*list.Element{}, used: list.New()}
 }
 
-// Take takes the cost from every bucket if there is enough in all of them, else from none, and says how long to wait. A cost of
-// nothing asks how things stand.
+// Take takes the cost from every bucket if there is enough in all of them, else from none, and says how long to wait. A
+// cost of nothing asks how things stand.
 func (l *Limiter) Take(ctx context.Context, c Cost, from ...Bucket) Outcome {
 	o, ok := l.shared(ctx, c, from)
 	if !ok {

@@ -52,7 +52,8 @@ type Options struct {
 	Place string
 	// Progress is called with how many rows are at the target, of how many. Default: none.
 	Progress func(done, total uint64)
-	// Verify proves the target before the source is marked, and again if rows came after that. Default: nothing is proven.
+	// Verify proves the target before the source is marked, and again if rows came after that. Default: nothing is
+	// proven.
 	Verify func(ctx context.Context) error
 }
 

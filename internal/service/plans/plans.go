@@ -1,7 +1,7 @@
 // Package plans keeps what a tenant's plans allow, for whom they are in force, and shows what is left of them.
 //
-// It refuses no event: the store judges every fact by the plans under the same lock that counts it. Every change is a ledger row with
-// its audit event in the same commit, and is in force for the next fact that is judged.
+// It refuses no event: the store judges every fact by the plans under the same lock that counts it. Every change is a
+// ledger row with its audit event in the same commit, and is in force for the next fact that is judged.
 package plans
 
 import (
@@ -19,7 +19,8 @@ import (
 	"github.com/tallystick/tallystick/internal/store"
 )
 
-// maxLooked bounds the customers that one listing looks at, so that a filter that matches little cannot hold a view for long.
+// maxLooked bounds the customers that one listing looks at, so that a filter that matches little cannot hold a view for
+// long.
 const maxLooked = 10_000
 
 // Service changes and reads plans. It is safe for concurrent use.
@@ -31,8 +32,9 @@ type Service struct {
 // New works on a store.
 func New(s store.Store) *Service { return &Service{ledgers: ledgers.New(s), looks: maxLooked} }
 
-// Put makes a plan, or replaces it whole; its times are the service's. A plan that stays as it is leaves no row. Errors: NotFound,
-// Invalid (also a meter that does not exist or does not add up), TenantClosed, Conflict (too many plans).
+// Put makes a plan, or replaces it whole; its times are the service's. A plan that stays as it is leaves no row.
+// Errors: NotFound, Invalid (also a meter that does not exist or does not add up), TenantClosed, Conflict (too many
+// plans).
 func (s *Service) Put(ctx context.Context, actor, tenantID string, p quota.Plan) (quota.Plan, error) {
 	if bad := p.Check(); bad != nil {
 		return quota.Plan{}, bad
@@ -116,8 +118,8 @@ func (s *Service) Plans(ctx context.Context, tenantID, after string, limit int) 
 	return list, err
 }
 
-// Assign puts a plan in force for a customer, or for the tenant itself when customer is empty; an empty plan takes it away. What
-// stays as it is leaves no row. Errors: NotFound, Invalid (also a plan that does not exist), TenantClosed.
+// Assign puts a plan in force for a customer, or for the tenant itself when customer is empty; an empty plan takes it
+// away. What stays as it is leaves no row. Errors: NotFound, Invalid (also a plan that does not exist), TenantClosed.
 func (s *Service) Assign(ctx context.Context, actor, tenantID string, a quota.Assignment) error {
 	if a.Customer != "" {
 		if bad := usage.CheckCustomer(a.Customer); bad != nil {
@@ -146,7 +148,8 @@ func (s *Service) Assign(ctx context.Context, actor, tenantID string, a quota.As
 	})
 }
 
-// Assignment returns the plan in force for a customer, or for the tenant itself when customer is empty. Errors: NotFound, Invalid.
+// Assignment returns the plan in force for a customer, or for the tenant itself when customer is empty. Errors:
+// NotFound, Invalid.
 func (s *Service) Assignment(ctx context.Context, tenantID, customer string) (a quota.Assignment, err error) {
 	if customer != "" {
 		if bad := usage.CheckCustomer(customer); bad != nil {

@@ -36,9 +36,9 @@ type Filter struct {
 	Month           *calendar.Month
 }
 
-// Quotas lists the quotas in force in the order (customer, meter), after the given place. It looks at a bounded number of customers:
-// next is where to go on, also from a page with few or no items, and nil at the end. Errors: NotFound (tenant, or the filter's
-// meter), Invalid.
+// Quotas lists the quotas in force in the order (customer, meter), after the given place. It looks at a bounded number
+// of customers: next is where to go on, also from a page with few or no items, and nil at the end. Errors: NotFound
+// (tenant, or the filter's meter), Invalid.
 func (s *Service) Quotas(ctx context.Context, tenantID string, f Filter, after *Place, limit int) (items []Quota, next *Place, err error) {
 	if f.Customer != "" {
 		if bad := usage.CheckCustomer(f.Customer); bad != nil {

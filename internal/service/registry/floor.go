@@ -21,8 +21,9 @@ func (s *Service) Foresee(ctx context.Context) (context.Context, error) {
 	return context.WithValue(ctx, floorKey{}, floor), err
 }
 
-// floor is where the deployment's horizon ends; zero: it has none. A new tenant's ledger begins there. One that moves while the tenant
-// is made reaches it with the next run of retention; a ledger without rows has nothing that could be taken for new.
+// floor is where the deployment's horizon ends; zero: it has none. A new tenant's ledger begins there. One that moves
+// while the tenant is made reaches it with the next run of retention; a ledger without rows has nothing that could be
+// taken for new.
 func (s *Service) floor(ctx context.Context) (floor calendar.Micros, err error) {
 	if floor, ok := ctx.Value(floorKey{}).(calendar.Micros); ok {
 		return floor, nil

@@ -14,8 +14,8 @@ import (
 	"github.com/tallystick/tallystick/internal/store"
 )
 
-// CreateMeter makes a meter as it is given; its number and time of creation are the registry's. Errors: NotFound, Invalid,
-// TenantClosed, Exists, Conflict (too many meters).
+// CreateMeter makes a meter as it is given; its number and time of creation are the registry's. Errors: NotFound,
+// Invalid, TenantClosed, Exists, Conflict (too many meters).
 func (s *Service) CreateMeter(ctx context.Context, actor, tenantID string, m meter.Meter) (store.Meter, error) {
 	if p := check(&m); p != nil {
 		return store.Meter{}, p
@@ -78,7 +78,8 @@ func (s *Service) Meters(ctx context.Context, tenantID, after string, limit int)
 }
 
 // UpdateMeter changes a meter with a function that may run more than once. A change without a difference leaves no row.
-// Errors: what change returns, NotFound, Invalid, TenantClosed, Fixed (after the first event), Conflict (a plan limits it).
+// Errors: what change returns, NotFound, Invalid, TenantClosed, Fixed (after the first event), Conflict (a plan limits
+// it).
 func (s *Service) UpdateMeter(ctx context.Context, actor, tenantID, slug string, change func(*meter.Meter) *problem.Error) (store.Meter, error) {
 	var out store.Meter
 	err := s.ledgers.Update(ctx, tenantID, func(tx store.Tx, _ tenant.Tenant) error {

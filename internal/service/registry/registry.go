@@ -1,8 +1,9 @@
-// Package registry keeps who may use the deployment and what is counted for them: tenants, their API keys and their meters.
+// Package registry keeps who may use the deployment and what is counted for them: tenants, their API keys and their
+// meters.
 //
-// Every change is a ledger row with its audit event in the same commit. A secret is returned once, to the caller that made the
-// key, and kept only as its hash; neither hashes nor salts leave the package. It judges no usage and checks no caller's
-// rights: that is done before it is called.
+// Every change is a ledger row with its audit event in the same commit. A secret is returned once, to the caller that
+// made the key, and kept only as its hash; neither hashes nor salts leave the package. It judges no usage and checks no
+// caller's rights: that is done before it is called.
 package registry
 
 import (

@@ -26,8 +26,8 @@ import (
 
 var start = time.Date(2026, 11, 15, 12, 0, 0, 0, time.UTC)
 
-// world is a registry on a naive store whose Update runs every function twice, discarding the first run, as a store that
-// retries may.
+// world is a registry on a naive store whose Update runs every function twice, discarding the first run, as a store
+// that retries may.
 type world struct {
 	*testing.T
 	*registry.Service

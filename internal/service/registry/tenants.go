@@ -24,8 +24,8 @@ type TenantPatch struct {
 	AllowedOrigins *[]string
 }
 
-// CreateTenant makes a tenant and its first key, which has the admin scope, and returns the key's token: it cannot be had
-// again. Of t, the id and the details count. Errors: Invalid, Exists.
+// CreateTenant makes a tenant and its first key, which has the admin scope, and returns the key's token: it cannot be
+// had again. Of t, the id and the details count. Errors: Invalid, Exists.
 func (s *Service) CreateTenant(ctx context.Context, actor string, t tenant.Tenant) (tenant.Tenant, string, error) {
 	if p := t.Check(); p != nil {
 		return tenant.Tenant{}, "", p
@@ -70,8 +70,8 @@ func (s *Service) found(ctx context.Context, actor string, t tenant.Tenant) (ten
 	return t, token, err
 }
 
-// OperatorKey makes the operator's key on the first start that needs one and returns its token. Later it returns created as
-// false and no token.
+// OperatorKey makes the operator's key on the first start that needs one and returns its token. Later it returns
+// created as false and no token.
 func (s *Service) OperatorKey(ctx context.Context) (token string, created bool, err error) {
 	key, token, err := s.newKey(tenant.Operator, tenant.APIKey{Name: "first key", Scopes: tenant.Admin})
 	if err != nil {
@@ -116,8 +116,8 @@ func (s *Service) foundOperator(ctx context.Context, then func(tx store.Tx) erro
 	})
 }
 
-// KeptHere returns nil while the deployment's ledgers are kept in this store. Tenants are marked in the order of their ids and the
-// operator's ledger last, so these two tell a move that has ended and one that broke off. Errors: Moved.
+// KeptHere returns nil while the deployment's ledgers are kept in this store. Tenants are marked in the order of their
+// ids and the operator's ledger last, so these two tell a move that has ended and one that broke off. Errors: Moved.
 func (s *Service) KeptHere(ctx context.Context) error {
 	err := s.store.View(ctx, tenant.Operator, func(v store.View) error {
 		t, err := store.Tenant(v)

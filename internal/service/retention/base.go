@@ -16,11 +16,12 @@ import (
 // baseBytes is about how long one row of a base gets: small beside a commit.
 const baseBytes = 32 << 10
 
-// recordBase records the counters of a month in the ledger, some in each row. Each row is absolute where it stands, so rows of a run that
-// broke off do no harm, and neither does an adjustment that a person makes in between. A month that another node has archived in the
-// meantime has its base.
+// recordBase records the counters of a month in the ledger, some in each row. Each row is absolute where it stands, so
+// rows of a run that broke off do no harm, and neither does an adjustment that a person makes in between. A month that
+// another node has archived in the meantime has its base.
 //
-// The sums of the counters must be those of the archived rows: what is recorded here is what the bill rests on when the rows have left.
+// The sums of the counters must be those of the archived rows: what is recorded here is what the bill rests on when the
+// rows have left.
 func (r *run) recordBase(id string, m calendar.Month, rows []meterJSON) error {
 	sums := map[uint32]amount.Amount{}
 	for from := (store.CounterPlace{Month: m}); from.Month == m; {

@@ -17,9 +17,9 @@ import (
 	"github.com/tallystick/tallystick/internal/store/storetest"
 )
 
-// Given an embedded store whose months can leave, when the power fails before any operation of the run that changes a file, then the next
-// start shows every counter as it was, nothing that is sent again counts, a further run does the rest, and so it is when all that
-// is derived is made again from what is left of the journal.
+// Given an embedded store whose months can leave, when the power fails before any operation of the run that changes a
+// file, then the next start shows every counter as it was, nothing that is sent again counts, a further run does the
+// rest, and so it is when all that is derived is made again from what is left of the journal.
 func TestPowerFailsWhilePruning(t *testing.T) {
 	mem := vfs.NewCrashableMem()
 	var mu sync.Mutex // guards crashing and points: the committer, the checkpointer and others change files side by side

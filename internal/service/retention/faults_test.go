@@ -86,8 +86,8 @@ func (l *life) allThere() {
 	}
 }
 
-// Given an upload that breaks, a file that is damaged on the shelf, or one that is lost there, when a run archives, then it fails and no
-// row leaves; and the next run, on a shelf that works, does all of it.
+// Given an upload that breaks, a file that is damaged on the shelf, or one that is lost there, when a run archives,
+// then it fails and no row leaves; and the next run, on a shelf that works, does all of it.
 func TestNothingLeavesThatIsNotArchived(t *testing.T) {
 	flip := func(dir, suffix string, change func(b []byte) []byte) {
 		err := filepath.Walk(dir, func(path string, info os.FileInfo, err error) error {
@@ -186,8 +186,8 @@ func TestADryRunChangesNothing(t *testing.T) {
 	}
 }
 
-// Given a tenant with an open month, when the floor moves, then it stops there for that tenant: nothing of it leaves, and facts of that
-// month are still taken.
+// Given a tenant with an open month, when the floor moves, then it stops there for that tenant: nothing of it leaves,
+// and facts of that month are still taken.
 func TestAnOpenPeriodHoldsTheFloorBack(t *testing.T) {
 	l := aged(t)
 	l.retain()
@@ -201,7 +201,8 @@ func TestAnOpenPeriodHoldsTheFloorBack(t *testing.T) {
 	l.deliver(storetest.Fact("very-late", "bytes", "one", floor.Add(time.Hour), "1"))
 }
 
-// Given a month of which a row arrived late, when the floor has passed the month but not that arrival, then the month waits.
+// Given a month of which a row arrived late, when the floor has passed the month but not that arrival, then the month
+// waits.
 func TestAMonthWaitsForItsLastArrival(t *testing.T) {
 	l := newLife(t, openNaive)
 	l.deliver(l.facts("early")...)
@@ -232,7 +233,8 @@ func TestTimeIsRequiredWithAHorizon(t *testing.T) {
 	}
 }
 
-// Given an archive that cannot be reached, when rows that have left are read, then the answer is archived, with the month.
+// Given an archive that cannot be reached, when rows that have left are read, then the answer is archived, with the
+// month.
 func TestAnArchiveOutOfReach(t *testing.T) {
 	l := aged(t)
 	l.retain()
@@ -267,7 +269,8 @@ func TestEveryTenantIsArchived(t *testing.T) {
 	}
 }
 
-// repeated is a store whose first transaction that records a base comes to nothing and runs again, after something else happened.
+// repeated is a store whose first transaction that records a base comes to nothing and runs again, after something else
+// happened.
 type repeated struct {
 	store.Store
 	meanwhile func()
@@ -302,8 +305,8 @@ func (s *repeated) Update(ctx context.Context, id string, fn func(tx store.Tx) e
 	return s.Store.Update(ctx, id, fn)
 }
 
-// Given a month whose counters need several rows, when another node archives it while the first of these is recorded, and that
-// transaction runs again, then the run knows nothing of its first attempt and ends well.
+// Given a month whose counters need several rows, when another node archives it while the first of these is recorded,
+// and that transaction runs again, then the run knows nothing of its first attempt and ends well.
 func TestABaseThatIsRecordedAgain(t *testing.T) {
 	l := newLife(t, openNaive)
 	for i := range 200 {

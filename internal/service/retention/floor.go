@@ -14,7 +14,8 @@ import (
 // periodsPage is how many periods are listed at a time: a hundred years.
 const periodsPage = 1200
 
-// floorAt is where the floor stands: the first moment of a month, a horizon ago and never in the months that are always kept.
+// floorAt is where the floor stands: the first moment of a month, a horizon ago and never in the months that are always
+// kept.
 func floorAt(now calendar.Micros, horizon time.Duration) calendar.Micros {
 	past := max(now.Add(-horizon), calendar.MinMicros)
 	return min(calendar.MonthOf(past), calendar.MonthOf(now)-monthsKept).Start()
@@ -40,8 +41,8 @@ func (r *run) moveFloor() error {
 	})
 }
 
-// moveTenant tells a tenant's own ledger, which is what facts are judged by: its commits and those of facts have one order on every
-// store and node. It returns the tenant's floor.
+// moveTenant tells a tenant's own ledger, which is what facts are judged by: its commits and those of facts have one
+// order on every store and node. It returns the tenant's floor.
 func (r *run) moveTenant(id string) (floor calendar.Micros, err error) {
 	if r.o.DryRun {
 		err = r.store.View(r.ctx, id, func(v store.View) (err error) {

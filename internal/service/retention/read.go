@@ -149,7 +149,8 @@ func (r *rowsOf) close() (err error) {
 	return err
 }
 
-// readBack reads an archive whole, from the shelf, and compares it with the ledger row by row and with its own manifest.
+// readBack reads an archive whole, from the shelf, and compares it with the ledger row by row and with its own
+// manifest.
 func (r *run) readBack(id string, want manifest) error {
 	m, err := openManifest(r.ctx, r.shelf, want.name, want.sum)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/tallystick/tallystick/internal/store"
 )
 
-// Reading is a store whose views read rows that have left from the archive. It changes nothing else about the store. Rows that
-// cannot be read from the archive either are answered with Archived.
+// Reading is a store whose views read rows that have left from the archive. It changes nothing else about the store.
+// Rows that cannot be read from the archive either are answered with Archived.
 type Reading struct {
 	store.Store
 	shelf Shelf

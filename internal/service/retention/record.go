@@ -9,8 +9,8 @@ import (
 	"github.com/tallystick/tallystick/internal/core/tree"
 )
 
-// record is a usage row in an archive. Row is the row's canonical encoding, of which alone a row is restored; the columns beside it
-// are for whoever looks into the file with other tools. A row also says which section it stood in.
+// record is a usage row in an archive. Row is the row's canonical encoding, of which alone a row is restored; the
+// columns beside it are for whoever looks into the file with other tools. A row also says which section it stood in.
 type record struct {
 	Seq          uint64         `parquet:"seq,delta"`
 	ReceivedAt   int64          `parquet:"received_at,timestamp(microsecond),delta"`

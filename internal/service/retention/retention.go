@@ -1,6 +1,6 @@
-// Package retention lets old usage rows leave the ledger: it moves the floor, archives the months below it, reads every archive back
-// and compares it with the ledger row by row, and only then has the store take the rows away. It also answers reads from archives.
-// It decides nothing about a fact, and never deletes an archive.
+// Package retention lets old usage rows leave the ledger: it moves the floor, archives the months below it, reads every
+// archive back and compares it with the ledger row by row, and only then has the store take the rows away. It also
+// answers reads from archives. It decides nothing about a fact, and never deletes an archive.
 //
 // What can go wrong must go wrong on the safe side, so the order is fixed:
 //
@@ -13,11 +13,12 @@
 //	told        The row that says "archived" names the manifest and its hash.
 //	prune       The store takes the rows away, and with them, sooner or later, their keys.
 //
-// A run that breaks off anywhere is repeated from the start: what is told already is not done again, and the rest is done the same
-// way as before.
+// A run that breaks off anywhere is repeated from the start: what is told already is not done again, and the rest is
+// done the same way as before.
 //
-// A month leaves whole. It has to be closed; it, and the longest bucket of a derived key, have to lie below the floor; and so has
-// the arrival of each of its rows plus the longest future bound. So keys leave with their rows, and corrections with what they correct.
+// A month leaves whole. It has to be closed; it, and the longest bucket of a derived key, have to lie below the floor;
+// and so has the arrival of each of its rows plus the longest future bound. So keys leave with their rows, and
+// corrections with what they correct.
 package retention
 
 import (
@@ -79,8 +80,8 @@ type Service struct {
 // New makes a service.
 func New(s store.Store, shelf Shelf) *Service { return &Service{s, shelf} }
 
-// Run moves the floor, archives what lies below it and prunes. Errors are those of the store and the shelf; nothing that was not
-// archived and read back has then left.
+// Run moves the floor, archives what lies below it and prunes. Errors are those of the store and the shelf; nothing
+// that was not archived and read back has then left.
 func (s *Service) Run(ctx context.Context, o Options) (Report, error) {
 	if o.Horizon < MinHorizon {
 		return Report{}, fmt.Errorf("a horizon of %s is too short: at least %s (95 days)", o.Horizon, MinHorizon)

@@ -23,8 +23,8 @@ import (
 	"github.com/tallystick/tallystick/internal/store"
 )
 
-// Bounds of what is written. A file stays well below what a bucket takes in one request; a group of rows is what is held in memory
-// for each month that is being written.
+// Bounds of what is written. A file stays well below what a bucket takes in one request; a group of rows is what is
+// held in memory for each month that is being written.
 const (
 	fileRows  = 2_000_000
 	groupRows = 16 << 10
@@ -88,8 +88,8 @@ type monthFile struct {
 	size        int64
 }
 
-// write reads the tenant's ledger once from its first section on, which proves the tree, and puts the rows of the months that are
-// due into files. A dry run only counts them.
+// write reads the tenant's ledger once from its first section on, which proves the tree, and puts the rows of the
+// months that are due into files. A dry run only counts them.
 func (r *run) write(id string, d *due) (*written, error) {
 	w := &written{months: map[calendar.Month]*monthFiles{}}
 	err := r.store.View(r.ctx, id, func(v store.View) error {

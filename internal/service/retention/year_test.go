@@ -31,7 +31,8 @@ var aggregations = map[string]meter.Aggregation{"bytes": meter.Sum, "peak": mete
 
 var ctx = context.Background()
 
-// life is a deployment that delivers facts, closes months and lets them leave, beside an oracle that never forgets anything.
+// life is a deployment that delivers facts, closes months and lets them leave, beside an oracle that never forgets
+// anything.
 type life struct {
 	*testing.T
 	clock  *storetest.Clock
@@ -176,7 +177,8 @@ func (l *life) allLeft(r *retention.Report) {
 	}
 }
 
-// redeliver sends everything again. Nothing may be counted again, whatever has left by now. It returns how often each answer came.
+// redeliver sends everything again. Nothing may be counted again, whatever has left by now. It returns how often each
+// answer came.
 func (l *life) redeliver() map[string]int {
 	l.Helper()
 	answers := map[string]int{}
@@ -211,7 +213,8 @@ func (l *life) redeliver() map[string]int {
 	return answers
 }
 
-// compare holds all counters, periods and adjustments against the oracle's, and the store's books against its own ledger.
+// compare holds all counters, periods and adjustments against the oracle's, and the store's books against its own
+// ledger.
 func (l *life) compare() {
 	l.Helper()
 	want, got := counters(l.T, l.oracle), counters(l.T, l.s)
@@ -254,7 +257,8 @@ func counters(t *testing.T, s store.Store) map[store.CounterPlace]usage.Counter 
 	return out
 }
 
-// adjustments are what late rows and people changed, without the numbers of rows: the subject has rows that the oracle has not.
+// adjustments are what late rows and people changed, without the numbers of rows: the subject has rows that the oracle
+// has not.
 func adjustments(t *testing.T, s store.Store) (out []string) {
 	t.Helper()
 	err := s.View(ctx, acme, func(v store.View) error {
@@ -315,8 +319,8 @@ func events(t *testing.T, s store.Store) (out []string) {
 	return out
 }
 
-// replayYear is the story of thirteen months: facts are delivered, months closed and, as the floor moves on, archived and pruned;
-// everything that was ever sent is sent again each time.
+// replayYear is the story of thirteen months: facts are delivered, months closed and, as the floor moves on, archived
+// and pruned; everything that was ever sent is sent again each time.
 func replayYear(t *testing.T, open func(t *testing.T, now func() time.Time) store.Store, again func(t *testing.T, s store.Store, round int) store.Store) {
 	l := newLife(t, open)
 	defer func() { mustClose(t, l.s) }()
@@ -329,7 +333,8 @@ func replayYear(t *testing.T, open func(t *testing.T, now func() time.Time) stor
 		closing := l.month()
 		l.clock.Set(closing.End().Time().Add(26 * time.Hour))
 		l.both(func(tx store.Tx) error { return storetest.ClosePeriod(tx, closing) })
-		// After the close: a late fact, a late correction of an early fact, and a person's adjustment of a month long gone.
+		// After the close: a late fact, a late correction of an early fact, and a person's adjustment of a month long
+		// gone.
 		l.deliver(storetest.Fact(fmt.Sprintf("after-%d", round), "bytes", "one", closing.Start().Add(time.Hour), "100"),
 			storetest.Correction(fmt.Sprintf("fix-%d", round), fmt.Sprintf("%d-0-b", round), "-1"))
 		l.both(func(tx store.Tx) error {
@@ -398,7 +403,8 @@ func (l *life) readsAfterwards() {
 
 func second(_ uint64, _ bool, err error) error { return err }
 
-// restore carries everything, the archived rows too, into an empty store: it shows the same chain and answers like the oracle.
+// restore carries everything, the archived rows too, into an empty store: it shows the same chain and answers like the
+// oracle.
 func (l *life) restore() {
 	l.Helper()
 	restored := naive.New(naive.Options{Now: l.clock.Now})

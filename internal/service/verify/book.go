@@ -55,8 +55,8 @@ type change struct {
 	sum   amount.Amount
 }
 
-// names hashes what would be too long to keep for each row. The seeds are drawn anew for each run, so nobody can prepare two names that
-// meet; by chance two of a billion do once in 10^20 runs.
+// names hashes what would be too long to keep for each row. The seeds are drawn anew for each run, so nobody can
+// prepare two names that meet; by chance two of a billion do once in 10^20 runs.
 type names struct{ seeds [2]maphash.Seed }
 
 type identity [2]uint64

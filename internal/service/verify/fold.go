@@ -13,8 +13,8 @@ import (
 // tally is a counter as the rows give it.
 type tally struct {
 	onTime usage.Fold
-	// all is the fold of every row, nil while it is the same as onTime; sealed is that of the rows up to the close of the
-	// period, nil while it is the same as all. Most counters need one fold only.
+	// all is the fold of every row, nil while it is the same as onTime; sealed is that of the rows up to the close of
+	// the period, nil while it is the same as all. Most counters need one fold only.
 	all, sealed    *usage.Fold
 	started        bool
 	watermark      calendar.Micros
@@ -121,7 +121,8 @@ func (b *book) foldRow(r *ledger.Row) error {
 	return nil
 }
 
-// foldFact adds a fact to the folds that it counts in. beforeClose is false in an open period, where there is nothing to seal.
+// foldFact adds a fact to the folds that it counts in. beforeClose is false in an open period, where there is nothing
+// to seal.
 func (b *book) foldFact(t *tally, id usage.CounterID, r *ledger.Row, o *usage.Outcome, beforeClose bool) error {
 	c := b.corrections[factID{r.Event.Key, o.Meter}]
 	if c == nil {

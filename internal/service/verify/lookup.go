@@ -9,10 +9,10 @@ import (
 	"github.com/tallystick/tallystick/internal/core/tree"
 )
 
-// Bounds of how many rows of a tenant are looked up by their key. Up to maxLookups every row is; beyond, every k-th. A store
-// may read a whole section to return one row of it, so sections of thousands of rows are looked into less often: maxLookupWork
-// is the number of rows read for it, some seconds. Corrected facts are always looked up. A store that can check its
-// own index of keys at a better price does so beside this.
+// Bounds of how many rows of a tenant are looked up by their key. Up to maxLookups every row is; beyond, every k-th. A
+// store may read a whole section to return one row of it, so sections of thousands of rows are looked into less often:
+// maxLookupWork is the number of rows read for it, some seconds. Corrected facts are always looked up. A store that can
+// check its own index of keys at a better price does so beside this.
 const (
 	maxLookups    = 1_000_000
 	maxLookupWork = 20_000_000

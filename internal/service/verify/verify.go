@@ -1,6 +1,6 @@
-// Package verify proves that a ledger and everything that is derived from it agree, or lists where they do not. It reads a
-// store through the port alone, folds the rows itself instead of asking the code that folded them first, and compares. It
-// owns no rule that a bill rests on and never repairs: what differs is for a person to judge.
+// Package verify proves that a ledger and everything that is derived from it agree, or lists where they do not. It
+// reads a store through the port alone, folds the rows itself instead of asking the code that folded them first, and
+// compares. It owns no rule that a bill rests on and never repairs: what differs is for a person to judge.
 package verify
 
 import (
@@ -13,16 +13,17 @@ import (
 	"github.com/tallystick/tallystick/internal/store"
 )
 
-// One tenant is examined at a time, in two passes over its rows. The first checks numbers, times, chain and identities, and
-// gathers what must be known before a fact can be folded: the corrections of facts, when each period was closed, what the
-// changes left behind. The second folds each fact with what its corrections left of it. Then the store's counters, entities and
-// lookups are held against the result.
+// One tenant is examined at a time, in two passes over its rows. The first checks numbers, times, chain and identities,
+// and gathers what must be known before a fact can be folded: the corrections of facts, when each period was closed,
+// what the changes left behind. The second folds each fact with what its corrections left of it. Then the store's
+// counters, entities and lookups are held against the result.
 //
-// Memory grows with the largest tenant, not with the deployment: a hash of 16 bytes for each of its event rows and
-// each member of its unique meters (two to three times that with the table around them), some 300 bytes for each
-// counter (400 where the tenant has plans), and the corrections and manual adjustments.
+// Memory grows with the largest tenant, not with the deployment: a hash of 16 bytes for each of its event rows and each
+// member of its unique meters (two to three times that with the table around them), some 300 bytes for each counter
+// (400 where the tenant has plans), and the corrections and manual adjustments.
 
-// MaxDifferences bounds the list of a report. One wrong rule can make every counter differ; the first thousand tell as much.
+// MaxDifferences bounds the list of a report. One wrong rule can make every counter differ; the first thousand tell as
+// much.
 const MaxDifferences = 1000
 
 // Options of a run.

@@ -86,7 +86,8 @@ func TestEveryStoryOfTheSuiteLeavesBooksInOrder(t *testing.T) {
 
 const acme = "acme"
 
-// history is a ledger with one of everything: on time, late, corrected, unique, adjusted, reverted, closed, after the close.
+// history is a ledger with one of everything: on time, late, corrected, unique, adjusted, reverted, closed, after the
+// close.
 func history(t *testing.T, s store.Store) {
 	t.Helper()
 	must := func(err error) {

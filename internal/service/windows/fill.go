@@ -8,8 +8,9 @@ import (
 	"github.com/tallystick/tallystick/internal/core/usage"
 )
 
-// toFill finds the groups whose empty windows are wanted, nil when none are. A page knows its own windows only, so that the groups of
-// the whole range are looked for first, in one window and by counting, which needs neither values nor members.
+// toFill finds the groups whose empty windows are wanted, nil when none are. A page knows its own windows only, so that
+// the groups of the whole range are looked for first, in one window and by counting, which needs neither values nor
+// members.
 func (f *fold) toFill() ([][]usage.Label, error) {
 	if !f.query.Fill {
 		return nil, nil
@@ -25,8 +26,8 @@ func (f *fold) toFill() ([][]usage.Label, error) {
 	return groups, f.fits(groups)
 }
 
-// filled lists the groups of a fold of the whole range. What is not grouped is one group, also when there is no usage at all: a chart of
-// nothing is a line of zeros.
+// filled lists the groups of a fold of the whole range. What is not grouped is one group, also when there is no usage
+// at all: a chart of nothing is a line of zeros.
 func (f *fold) filled(w *usage.Windows) [][]usage.Label {
 	if len(f.query.GroupBy) == 0 {
 		return [][]usage.Label{{}}

@@ -19,7 +19,8 @@ import (
 	"github.com/tallystick/tallystick/internal/store/storetest"
 )
 
-// agreeFilled wants a filled answer, whole and in pages, to be every window of every group of the plain one, and nothing else.
+// agreeFilled wants a filled answer, whole and in pages, to be every window of every group of the plain one, and
+// nothing else.
 func agreeFilled(t storetest.TB, s store.Store, id string, q windows.Query, plain []usage.Window) {
 	t.Helper()
 	if q.Step == calendar.StepHour {

@@ -65,7 +65,8 @@ func (w witness) Close() error {
 	return w.Store.Close()
 }
 
-// remember keeps the first memories and then every fourth in place of an old one, so that young and old ledgers are looked back at.
+// remember keeps the first memories and then every fourth in place of an old one, so that young and old ledgers are
+// looked back at.
 func (w witness) remember(id string) {
 	var head ledger.Head
 	err := w.View(context.Background(), id, func(v store.View) error {
@@ -282,7 +283,8 @@ func agree(t storetest.TB, oracle, subject store.Store, id string) {
 	}
 }
 
-// plainly is the definition of usage, read off a list of rows: no grid, no pieces, no passes. It is nil when a sum does not fit.
+// plainly is the definition of usage, read off a list of rows: no grid, no pieces, no passes. It is nil when a sum does
+// not fit.
 func plainly(rows []ledger.Row, m *meter.Meter, q windows.Query) map[string]amount.Amount {
 	type fact struct {
 		key    string

@@ -8,8 +8,8 @@ import (
 	"github.com/tallystick/tallystick/internal/core/usage"
 )
 
-// page gathers one page. Windows are independent of one another, so that it need not fold the whole range: it begins with one
-// window and takes twice as many each time, until the page is full.
+// page gathers one page. Windows are independent of one another, so that it need not fold the whole range: it begins
+// with one window and takes twice as many each time, until the page is full.
 func (f *fold) page(from *Place, limit int) (items []usage.Window, next *Place, err error) {
 	first, skip := 0, uint64(0)
 	if from != nil {

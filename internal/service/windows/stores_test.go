@@ -24,8 +24,9 @@ func TestMain(m *testing.M) {
 	pgtest.Main(m, func() error { return goleak.Find() })
 }
 
-// live plays random lives with duplicates, late and too late facts, corrections, types, adjustments and closes on the oracle and on
-// a subject, and holds the subject's windows against the oracle, and its answers about the past against those that it gave then.
+// live plays random lives with duplicates, late and too late facts, corrections, types, adjustments and closes on the
+// oracle and on a subject, and holds the subject's windows against the oracle, and its answers about the past against
+// those that it gave then.
 func live(t *testing.T, open func(t *rapid.T, clock *storetest.Clock) store.Store, reopen func(t *rapid.T, s store.Store, clock *storetest.Clock) store.Store) {
 	rapid.Check(t, func(t *rapid.T) {
 		clock, memories := storetest.NewClock(), []memory{}

@@ -1,8 +1,9 @@
-// Package windows answers how much of a meter was used, when and by whom: usage cut into windows of time and grouped by what
-// rows say of themselves.
+// Package windows answers how much of a meter was used, when and by whom: usage cut into windows of time and grouped by
+// what rows say of themselves.
 //
-// It reads slices of the ledger and folds them by the rules of the core; what it answers for a UTC month and a customer equals
-// the fold of all rows of that counter to the last digit. Adjustments by people are no usage and not in it. It changes nothing.
+// It reads slices of the ledger and folds them by the rules of the core; what it answers for a UTC month and a customer
+// equals the fold of all rows of that counter to the last digit. Adjustments by people are no usage and not in it. It
+// changes nothing.
 package windows
 
 import (
@@ -58,7 +59,8 @@ type Query struct {
 	GroupBy  []usage.Dimension
 	Where    []usage.Condition
 	AsOf     asof.Point
-	// Fill asks for the windows too in which nothing counts, of every group that has any usage in the range; without groups, of the total.
+	// Fill asks for the windows too in which nothing counts, of every group that has any usage in the range; without
+	// groups, of the total.
 	Fill bool
 }
 
@@ -77,7 +79,8 @@ type Place struct {
 	Given uint64
 }
 
-// Usage answers a query whole. Errors: NotFound (tenant or meter), Invalid (no meter, the range, or too much for one answer), Overflow.
+// Usage answers a query whole. Errors: NotFound (tenant or meter), Invalid (no meter, the range, or too much for one
+// answer), Overflow.
 func (s *Service) Usage(ctx context.Context, tenantID string, q Query) (Report, error) {
 	var out Report
 	err := s.view(ctx, tenantID, func(v store.View) error {
@@ -98,8 +101,8 @@ func (s *Service) Usage(ctx context.Context, tenantID string, q Query) (Report, 
 	return out, nil
 }
 
-// Page answers a query from a place on, nil being the beginning, with as many windows of groups as the limit says. Errors are those of
-// Usage, and Invalid (no such place).
+// Page answers a query from a place on, nil being the beginning, with as many windows of groups as the limit says.
+// Errors are those of Usage, and Invalid (no such place).
 func (s *Service) Page(ctx context.Context, tenantID string, q Query, from *Place, limit int) (Report, error) {
 	var out Report
 	err := s.view(ctx, tenantID, func(v store.View) error {
@@ -176,7 +179,8 @@ func (s *Service) begin(ctx context.Context, v store.View, q *Query, from *Place
 	return f, nil
 }
 
-// find looks the meter up as it was. A page after the first has seen it: there are rows, and what matters of the meter is fixed.
+// find looks the meter up as it was. A page after the first has seen it: there are rows, and what matters of the meter
+// is fixed.
 func (f *fold) find(from *Place) error {
 	if f.query.Meter == "" {
 		return problem.At("meter", "required: name the meter whose usage is wanted")

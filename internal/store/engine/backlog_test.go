@@ -17,7 +17,8 @@ import (
 	"github.com/tallystick/tallystick/internal/store/storetest"
 )
 
-// heldIndex holds every file that the key index begins until it is let go, as a machine does that gives its flusher no processor.
+// heldIndex holds every file that the key index begins until it is let go, as a machine does that gives its flusher no
+// processor.
 func heldIndex(fs vfs.FS) (held vfs.FS, letGo func()) {
 	gate := make(chan struct{})
 	held = errorfs.Wrap(fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
@@ -29,8 +30,9 @@ func heldIndex(fs vfs.FS) (held vfs.FS, letGo func()) {
 	return held, sync.OnceFunc(func() { close(gate) })
 }
 
-// Given an index whose tables do not get to the disk, when a small store is written to and verified again and again, then nothing is
-// refused: what waits is far from being too much memory, and verifying leaves no tables of its own behind.
+// Given an index whose tables do not get to the disk, when a small store is written to and verified again and again,
+// then nothing is refused: what waits is far from being too much memory, and verifying leaves no tables of its own
+// behind.
 func TestAStarvedFlushMakesNoSmallStoreBusy(t *testing.T) {
 	fs, letGo := heldIndex(vfs.NewMem())
 	e, ctx := mustOpen(t, small(fs, storetest.NewClock().Now)), context.Background()

@@ -11,13 +11,13 @@ import (
 	"github.com/tallystick/tallystick/internal/store/engine/state"
 )
 
-// Counters live in cells. A cell that changed since the last checkpoint is dirty and must stay; a clean one may be let go, since
-// the state has it. A checkpoint saves the cells that were dirty when it began with the values they had then. It
-// does so beside the committer: a cell that the committer is about to change before the checkpoint came to it is
+// Counters live in cells. A cell that changed since the last checkpoint is dirty and must stay; a clean one may be let
+// go, since the state has it. A checkpoint saves the cells that were dirty when it began with the values they had then.
+// It does so beside the committer: a cell that the committer is about to change before the checkpoint came to it is
 // encoded first and keeps those bytes until they are fetched. So nothing stops while a checkpoint is written.
 //
-// All of this is guarded by Engine.mu: changed under the lock, read under its read half. The exceptions are done and the hashes
-// in the table, which fetching reads without the lock (fetch.go).
+// All of this is guarded by Engine.mu: changed under the lock, read under its read half. The exceptions are done and
+// the hashes in the table, which fetching reads without the lock (fetch.go).
 
 // maxCells bounds, unless Options.Counters does, the counters in memory; about 450 bytes each.
 const maxCells = 400_000
@@ -38,8 +38,8 @@ func (c *cell) place() store.CounterPlace {
 	return store.CounterPlace{Month: c.id.Month, Meter: c.slug, Customer: c.id.Customer}
 }
 
-// cells finds counters by hash in a table of its own: open addressing with the hash beside the pointer, so that looking one up is
-// a load that can be made ahead of time (warm). Half of what deciding a fact costs is waiting for memory.
+// cells finds counters by hash in a table of its own: open addressing with the hash beside the pointer, so that looking
+// one up is a load that can be made ahead of time (warm). Half of what deciding a fact costs is waiting for memory.
 type cells struct {
 	slots  []cellSlot // a power of two of them, at most half in use
 	shared atomic.Pointer[[]cellSlot]
@@ -50,7 +50,8 @@ type cells struct {
 	done   atomic.Uint64 // the last checkpoint that is complete
 	hand   int           // the slot that letting go looks at next
 
-	// The dirty cells are listed by book: those of the current epoch in book.dirty, those that a checkpoint saves in book.saving.
+	// The dirty cells are listed by book: those of the current epoch in book.dirty, those that a checkpoint saves in
+	// book.saving.
 	dirty  int     // cells of the current epoch
 	books  []*book // that have them
 	saving []*book // that have cells of the checkpoint under way
@@ -161,8 +162,9 @@ func (cs *cells) removeAt(i int) {
 	cs.count--
 }
 
-// warm loads what judging a batch will need: first the slots, then the cells, each load independent of the others, so that the
-// processor makes many at once instead of waiting for one after the other. It decides nothing; the sum keeps the loads alive.
+// warm loads what judging a batch will need: first the slots, then the cells, each load independent of the others, so
+// that the processor makes many at once instead of waiting for one after the other. It decides nothing; the sum keeps
+// the loads alive.
 func (cs *cells) warm(facts []prepared) (sum uint64) {
 	mask := uint64(len(cs.slots) - 1)
 	for i := range facts {
@@ -241,12 +243,13 @@ func (cs *cells) finish(epoch uint64) {
 	cs.done.Store(epoch)
 }
 
-// ages are how long ago, in checkpoints, a cell must have been used to be let go, in the first round over the table, the second and
-// the last. Each round is for those that the ones before did not find enough in.
+// ages are how long ago, in checkpoints, a cell must have been used to be let go, in the first round over the table,
+// the second and the last. Each round is for those that the ones before did not find enough in.
 var ages = [...]uint64{3, 1, 0}
 
-// letGo looks at the next slots and, while there are too many counters, lets go of those that the state has and that were not used
-// lately. It returns how many slots are left to look at in all rounds, of which it was given the number; 0 ends it.
+// letGo looks at the next slots and, while there are too many counters, lets go of those that the state has and that
+// were not used lately. It returns how many slots are left to look at in all rounds, of which it was given the number;
+// 0 ends it.
 func (cs *cells) letGo(left, slots int) int {
 	for ; slots > 0 && left > 0 && cs.count > cs.max; slots-- {
 		round := min(len(ages)-1, (left-1)/len(cs.slots))

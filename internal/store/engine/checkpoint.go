@@ -13,12 +13,12 @@ import (
 	"github.com/tallystick/tallystick/internal/store/engine/state"
 )
 
-// A checkpoint carries the state to where the journal is, so that a start replays little. The decider begins one between two
-// groups, when nothing is on its way to the disk: position, trees and counters then belong together. Writing it is the
-// checkpointer's business, beside the committer.
+// A checkpoint carries the state to where the journal is, so that a start replays little. The decider begins one
+// between two groups, when nothing is on its way to the disk: position, trees and counters then belong together.
+// Writing it is the checkpointer's business, beside the committer.
 
-// minFree is what must be free on the disk before a checkpoint is tried: it rewrites only derived files, and must not take the
-// last of the space that the journal needs. Pebble ends the process when it cannot write its manifest.
+// minFree is what must be free on the disk before a checkpoint is tried: it rewrites only derived files, and must not
+// take the last of the space that the journal needs. Pebble ends the process when it cannot write its manifest.
 const minFree = 256 << 20
 
 type checkpoint struct {
@@ -194,8 +194,8 @@ func (e *Engine) checkpointLoop() {
 	}
 }
 
-// cellsAtOnce is how many counters are encoded, and slotsAtOnce how many are looked at to let them go, before the decider gets its
-// turn again.
+// cellsAtOnce is how many counters are encoded, and slotsAtOnce how many are looked at to let them go, before the
+// decider gets its turn again.
 const (
 	cellsAtOnce = 512
 	slotsAtOnce = 4096
@@ -248,7 +248,8 @@ func (e *Engine) saveCells(batch *state.Checkpoint, some []*cell) {
 	}
 }
 
-// finish forgets what the state has now, and lets go of counters in small steps, so that the decider never waits for all of them.
+// finish forgets what the state has now, and lets go of counters in small steps, so that the decider never waits for
+// all of them.
 func (e *Engine) finish(c *checkpoint) {
 	left := e.forget(c)
 	for left > 0 {

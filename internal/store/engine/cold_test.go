@@ -78,8 +78,8 @@ func mustRecord(t *testing.T, e *Engine, id string) {
 	}
 }
 
-// Given a batch that has read a counter from the state and waits to be decided, whatever happens to the counter meanwhile, then every fact
-// is counted once.
+// Given a batch that has read a counter from the state and waits to be decided, whatever happens to the counter
+// meanwhile, then every fact is counted once.
 func TestFetchedCountersAreNeverStale(t *testing.T) {
 	for name, meanwhile := range map[string]func(t *testing.T, e *Engine){
 		"nothing": func(*testing.T, *Engine) {},
@@ -148,8 +148,8 @@ func TestFetchedCountersAreNeverStale(t *testing.T) {
 	}
 }
 
-// Given two batches that have read the same counter, and one whose caller gave up, then each fact is counted once and nothing is
-// held for the one that was given up.
+// Given two batches that have read the same counter, and one whose caller gave up, then each fact is counted once and
+// nothing is held for the one that was given up.
 func TestTwoBatchesBringTheSameCounter(t *testing.T) {
 	e := cold(t, vfs.NewMem())
 	b, err := e.book("acme")
@@ -183,7 +183,8 @@ func TestTwoBatchesBringTheSameCounter(t *testing.T) {
 	mustEnd(t, e)
 }
 
-// Given more facts of counters that are not in memory than callers may bring along, then deciding reads the rest, and all is counted.
+// Given more facts of counters that are not in memory than callers may bring along, then deciding reads the rest, and
+// all is counted.
 func TestMoreIsColdThanMayWait(t *testing.T) {
 	e := cold(t, vfs.NewMem())
 	e.waiting.Store(minFetched) // as if others had brought them
@@ -196,8 +197,8 @@ func TestMoreIsColdThanMayWait(t *testing.T) {
 	mustEnd(t, e)
 }
 
-// Given a store that was just opened, so that no counter is in memory, when facts come, also without a time and for several meters at
-// once, then deciding them reads nothing from the state.
+// Given a store that was just opened, so that no counter is in memory, when facts come, also without a time and for
+// several meters at once, then deciding them reads nothing from the state.
 func TestDecidingReadsNoColdCounters(t *testing.T) {
 	o := resting(vfs.NewMem())
 	e := mustOpen(t, o)

@@ -21,10 +21,11 @@ import (
 //	Record, Update ─▶ queue ─▶ decider ─▶ writer ─▶ answers
 //	  (prepare)                 judges     encodes, writes, syncs, grows the tree
 //
-// The decider takes what already waits, never lingering for more, and judges it fact by fact against the state in memory,
-// which it changes at once. While the writer is busy with one group the decider fills the next; it hands it over when the
-// writer is free. So a group is as large as what arrived during one sync, and a lone caller waits for one sync only. A group
-// that has become large goes as soon as the writer is free, whatever still waits: the two must work at the same time.
+// The decider takes what already waits, never lingering for more, and judges it fact by fact against the state in
+// memory, which it changes at once. While the writer is busy with one group the decider fills the next; it hands it
+// over when the writer is free. So a group is as large as what arrived during one sync, and a lone caller waits for one
+// sync only. A group that has become large goes as soon as the writer is free, whatever still waits: the two must work
+// at the same time.
 //
 // Invariants:
 //
@@ -40,8 +41,8 @@ import (
 //     readers get in between. The writer never takes Engine.mu: the decider may wait for it while holding it (drain).
 //  5. The decider runs functions that are not its own, those of updates. A panic in one is that call's error (store.RunUpdate).
 //
-// Rejected: deciding in parallel for different tenants. Judging is a quarter of the work of a fact, the rest happens before
-// and after; a second decider gains nothing on two cores and makes every invariant above harder.
+// Rejected: deciding in parallel for different tenants. Judging is a quarter of the work of a fact, the rest happens
+// before and after; a second decider gains nothing on two cores and makes every invariant above harder.
 
 // decideLoop runs until the queue is closed and empty.
 func (e *Engine) decideLoop() {
@@ -76,9 +77,9 @@ func (e *Engine) decideLoop() {
 	}
 }
 
-// letRun gives way once to callers that are ready to run and takes what they bring. On a busy machine they wait for a processor,
-// not for the disk; without this each would find a group just gone, and groups of two or three would keep the disk busy. On
-// an idle one nobody is ready and it returns at once: nothing ever lingers by the clock.
+// letRun gives way once to callers that are ready to run and takes what they bring. On a busy machine they wait for a
+// processor, not for the disk; without this each would find a group just gone, and groups of two or three would keep
+// the disk busy. On an idle one nobody is ready and it returns at once: nothing ever lingers by the clock.
 func (e *Engine) letRun(g *group) {
 	for range yields {
 		runtime.Gosched()
@@ -95,9 +96,9 @@ func (e *Engine) groupFull(g *group) bool {
 	return g.facts >= maxGroupFacts || g.bound >= e.maxGroup
 }
 
-// mayGo reports whether the group is large enough for a sync of its own and the writer is free for it. Without this the first
-// answers set a pace that all callers fall into: everyone's facts in one group, judged while nothing is written, written while
-// nothing is judged.
+// mayGo reports whether the group is large enough for a sync of its own and the writer is free for it. Without this the
+// first answers set a pace that all callers fall into: everyone's facts in one group, judged while nothing is written,
+// written while nothing is judged.
 func (e *Engine) mayGo(g *group) bool { return g.facts >= goodGroupFacts && len(e.idle) > 0 }
 
 // admitWaiting judges what waits into the group, as far as it fits. It reports whether there was anything.
@@ -142,7 +143,8 @@ func (e *Engine) admit(g *group, w *work) {
 	}
 }
 
-// canDecide refuses before anything is judged when the group could not be written, or when what is derived falls too far behind.
+// canDecide refuses before anything is judged when the group could not be written, or when what is derived falls too
+// far behind.
 func (e *Engine) canDecide(g *group, bound int) error {
 	if err := e.journal.Reserve(e.inFlight() + maxSectionOverhead*(len(g.sections)+1) + g.bound + bound); err != nil {
 		return e.refuseSpace(err, bound)
@@ -161,8 +163,8 @@ func (e *Engine) errBehind() error {
 	return problem.New(problem.Busy, "the indexes on disk are behind: try again, and look at the disk if this goes on").Retry(time.Second)
 }
 
-// refuseSpace tells why nothing can be decided. A batch that would fit alone is only early. A journal that will take nothing
-// more, because a sync failed beside the committer, ends the process.
+// refuseSpace tells why nothing can be decided. A batch that would fit alone is only early. A journal that will take
+// nothing more, because a sync failed beside the committer, ends the process.
 func (e *Engine) refuseSpace(err error, bound int) error {
 	switch {
 	case errors.Is(err, journal.ErrTooLarge) && bound+maxSectionOverhead <= e.journal.MaxPayload():
@@ -444,7 +446,8 @@ func batchBound(facts []prepared) int {
 // maxInherited bounds what a correction takes from its target: customer, resource and a member of a unique meter.
 const maxInherited = 2*usage.MaxName + usage.MaxProperties + 16
 
-// changeOverhead bounds what the encoding of a change adds to its strings. Nobody brought it, so it is a run of its own.
+// changeOverhead bounds what the encoding of a change adds to its strings. Nobody brought it, so it is a run of its
+// own.
 const changeOverhead = 1 + 9*5 + 2 + maxRunOverhead
 
 // changeBound is the largest encoding of change rows.

@@ -22,8 +22,8 @@ import (
 	"github.com/tallystick/tallystick/internal/store/storetest"
 )
 
-// tiny makes every bound as small as it can be, so that a few facts roll segments, flush keys and write checkpoints, and so
-// that a copy of all files is small. Slices have tests, and crashes, of their own.
+// tiny makes every bound as small as it can be, so that a few facts roll segments, flush keys and write checkpoints,
+// and so that a copy of all files is small. Slices have tests, and crashes, of their own.
 func tiny(fs vfs.FS, now func() time.Time) Options {
 	return Options{
 		Dir: "data", FS: fs, Now: now, Kinds: storetest.Kinds(), SegmentBytes: 32 << 10, IndexEntries: 8,
@@ -31,9 +31,9 @@ func tiny(fs vfs.FS, now func() time.Time) Options {
 	}
 }
 
-// Given workloads, alone and side by side, with restarts, when the power fails before any operation that changes a file and
-// takes any of what was not synced, then the next start has everything that anybody was told, whole batches, and nothing
-// else; and everything sent again is recognized or recorded, once.
+// Given workloads, alone and side by side, with restarts, when the power fails before any operation that changes a file
+// and takes any of what was not synced, then the next start has everything that anybody was told, whole batches, and
+// nothing else; and everything sent again is recognized or recorded, once.
 func TestPowerFailsAtEveryOperation(t *testing.T) {
 	l := newLab(t)
 	for seed := uint64(1); l.points() < crashFloor && !t.Failed(); seed++ {
@@ -46,8 +46,8 @@ func TestPowerFailsAtEveryOperation(t *testing.T) {
 	}
 }
 
-// lab crashes stores. Different crash points may leave the same files: these are recovered once and held against what had
-// been told at each of the points.
+// lab crashes stores. Different crash points may leave the same files: these are recovered once and held against what
+// had been told at each of the points.
 type lab struct {
 	t     *testing.T
 	clock *storetest.Clock

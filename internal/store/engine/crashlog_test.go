@@ -120,7 +120,8 @@ func (d *diary) holds(got map[string]*recovered, told int) error {
 	return nil
 }
 
-// sendAgain repeats everything, as clients do that got no answer. What was there is recognized, the rest is recorded, once.
+// sendAgain repeats everything, as clients do that got no answer. What was there is recognized, the rest is recorded,
+// once.
 func (d *diary) sendAgain(e *Engine, before map[string]*recovered) error {
 	sent, _ := d.copies()
 	for _, id := range crashTenants {
@@ -152,16 +153,16 @@ func (d *diary) sendAgain(e *Engine, before map[string]*recovered) error {
 
 var crashTenants = []string{"acme", "globex"}
 
-// crashMeters: the first is the watched one; the second cannot subtract, so that corrections read rows again; the third makes
-// most of what is not the newest an adjustment.
+// crashMeters: the first is the watched one; the second cannot subtract, so that corrections read rows again; the third
+// makes most of what is not the newest an adjustment.
 func crashMeters() []meter.Meter {
 	picky := storetest.NewMeter("picky", meter.Sum)
 	picky.Lateness = 0
 	return []meter.Meter{storetest.NewMeter("calls", meter.Sum), storetest.NewMeter("low", meter.Min), picky}
 }
 
-// createLimited makes a tenant whose plans tell of thresholds and refuse nothing, so that rows that nobody sent stand between those
-// that somebody did.
+// createLimited makes a tenant whose plans tell of thresholds and refuse nothing, so that rows that nobody sent stand
+// between those that somebody did.
 func createLimited(e *Engine, id string) error {
 	return e.Update(context.Background(), id, func(tx store.Tx) error {
 		if err := storetest.PutTenant(tx, storetest.Tenant(id, tx.Now())); err != nil {
@@ -193,8 +194,8 @@ type session struct {
 	low  map[string][]string // facts that can be corrected, by tenant
 }
 
-// run plays one workload under the eyes of the lab: a first start, facts one after the other, facts side by side, a power
-// failure, and more of both; and in the end a clean close.
+// run plays one workload under the eyes of the lab: a first start, facts one after the other, facts side by side, a
+// power failure, and more of both; and in the end a clean close.
 func (l *lab) run(seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, 3))
 	mem, log := vfs.NewCrashableMem(), &diary{}

@@ -1,7 +1,7 @@
-// Package engine is the embedded store: a journal that is the only truth, and everything else derived from it. It owns the data
-// directory of one process: the committer that orders and decides, the journal (journal/), the index of keys (keyindex/) and
-// the state of counters and tenants (state/). It never guesses: what it cannot read it names, and what it has not made
-// durable it does not answer.
+// Package engine is the embedded store: a journal that is the only truth, and everything else derived from it. It owns
+// the data directory of one process: the committer that orders and decides, the journal (journal/), the index of keys
+// (keyindex/) and the state of counters and tenants (state/). It never guesses: what it cannot read it names, and what
+// it has not made durable it does not answer.
 package engine
 
 import (
@@ -48,13 +48,14 @@ type Options struct {
 	SegmentBytes uint32
 	// IndexEntries is how many keys the index gathers in memory before it writes them. Default: the index's own.
 	IndexEntries int
-	// IndexBacklog is how many keys, about 45 bytes each, may wait in memory for the disk before facts are refused as busy. What
-	// counts is the memory: small tables that wait because a processor is busy are no reason to refuse anything. Default: five
-	// times IndexEntries, and 5 Mi at least.
+	// IndexBacklog is how many keys, about 45 bytes each, may wait in memory for the disk before facts are refused as
+	// busy. What counts is the memory: small tables that wait because a processor is busy are no reason to refuse
+	// anything. Default: five times IndexEntries, and 5 Mi at least.
 	IndexBacklog int
 	// CheckpointBytes is how much journal a start may have to replay. Default 64 MiB.
 	CheckpointBytes int64
-	// Counters is how many counters stay in memory; what changed since the last checkpoint stays beside them. Default 400,000.
+	// Counters is how many counters stay in memory; what changed since the last checkpoint stays beside them. Default
+	// 400,000.
 	Counters int
 	// NoSlices switches sorted files for reading usage off: questions about it then scan the journal.
 	NoSlices bool
@@ -209,8 +210,8 @@ func (e *Engine) Update(ctx context.Context, id string, fn func(store.Tx) error)
 	return e.submit(ctx, queued, &work{tenantID: id, update: fn, done: make(chan struct{}, 1)})
 }
 
-// submit queues work and waits for its answer. A caller whose context ends before its turn gives up without a trace; after that it
-// waits for the answer, which is never far: the committer still uses the caller's memory.
+// submit queues work and waits for its answer. A caller whose context ends before its turn gives up without a trace;
+// after that it waits for the answer, which is never far: the committer still uses the caller's memory.
 func (e *Engine) submit(ctx context.Context, f *fifo, w *work) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -300,8 +301,9 @@ func (e *Engine) book(id string) (*book, error) {
 	return b.(*book), nil
 }
 
-// Close commits what waits, leaves the derived files as far as the journal, waits for the Views under way and releases everything.
-// Views that do not end in time keep the files open, for the end of the process to close: what they read stays there.
+// Close commits what waits, leaves the derived files as far as the journal, waits for the Views under way and releases
+// everything. Views that do not end in time keep the files open, for the end of the process to close: what they read
+// stays there.
 func (e *Engine) Close() error {
 	var err error
 	e.closing.Do(func() {

@@ -11,8 +11,8 @@ import (
 	"github.com/tallystick/tallystick/internal/store/storetest"
 )
 
-// small makes everything that is bounded small, so that a test of a few hundred rows rolls segments, flushes keys, writes
-// checkpoints, and lets go of all counters but two with each.
+// small makes everything that is bounded small, so that a test of a few hundred rows rolls segments, flushes keys,
+// writes checkpoints, and lets go of all counters but two with each.
 func small(fs vfs.FS, now func() time.Time) Options {
 	return Options{
 		Dir: "data", FS: fs, Now: now, Kinds: storetest.Kinds(), SegmentBytes: 512 << 10, IndexEntries: 64,

@@ -67,9 +67,9 @@ func (d *disk) files() vfs.FS {
 	}))
 }
 
-// Given a disk that fails any one operation, when facts are sent, then each is answered with a verdict or refused as unavailable;
-// a store that cannot go on says so once and refuses everything from then on; and the next start has every fact that was
-// answered, once, whatever is sent again.
+// Given a disk that fails any one operation, when facts are sent, then each is answered with a verdict or refused as
+// unavailable; a store that cannot go on says so once and refuses everything from then on; and the next start has every
+// fact that was answered, once, whatever is sent again.
 func TestDiskFailsAtEveryOperation(t *testing.T) {
 	for _, fault := range []error{syscall.ENOSPC, syscall.EIO} {
 		for _, under := range []string{"data/journal", "data/keys", "data/state"} {

@@ -10,18 +10,21 @@ import (
 
 // # Counters that are not in memory
 //
-// Reading one from the state takes longer than all the rest of a fact. Were the decider to do it, every tenant would wait, so the
-// callers do, in parallel, while they prepare: a batch brings the cells along that it will need and that memory does not have.
+// Reading one from the state takes longer than all the rest of a fact. Were the decider to do it, every tenant would
+// wait, so the callers do, in parallel, while they prepare: a batch brings the cells along that it will need and that
+// memory does not have.
 //
-// A cell that was fetched is used only if it is what the decider would read now. The state changes by checkpoints alone. So the
-// number of the last complete checkpoint is taken before anything is read, and compared under the lock when the cell is used:
+// A cell that was fetched is used only if it is what the decider would read now. The state changes by checkpoints
+// alone. So the number of the last complete checkpoint is taken before anything is read, and compared under the lock
+// when the cell is used:
 //
 //   - the same number, and the counter is not in memory: nothing has changed it since. What changes a counter brings it into
 //     memory, where it stays dirty until a checkpoint that saves it is complete, and that would be another number.
 //   - another number: the cell is dropped and the decider reads the state itself. That is rare: a checkpoint comes once in a
 //     million facts, and only batches that waited while it ended are concerned.
 //
-// The number is taken first: a checkpoint that ends between the two makes a fresh cell look old, never an old one fresh.
+// The number is taken first: a checkpoint that ends between the two makes a fresh cell look old, never an old one
+// fresh.
 
 // fetched are the cells that a batch brought along, by hash.
 type fetched struct {
@@ -29,15 +32,15 @@ type fetched struct {
 	done  uint64 // the last complete checkpoint, before they were read
 }
 
-// As many cells may wait in the queue: a share of the counters that stay in memory, and at least a few batches' worth. Past that
-// batches bring none.
+// As many cells may wait in the queue: a share of the counters that stay in memory, and at least a few batches' worth.
+// Past that batches bring none.
 const (
 	fetchedShare = 4
 	minFetched   = 4 * store.MaxBatch
 )
 
-// fetch reads the counters that the batch will need and that are not in memory. One that cannot be read is left for judging, which
-// refuses the facts that need it and no others.
+// fetch reads the counters that the batch will need and that are not in memory. One that cannot be read is left for
+// judging, which refuses the facts that need it and no others.
 func (e *Engine) fetch(w *work) {
 	e.unfetch(w) // meters that changed make a batch fetch again
 	w.fetched.done = e.cells.done.Load()
@@ -87,7 +90,8 @@ func (e *Engine) readCell(b *book, id usage.CounterID, slug string, hash uint64)
 	return newCell(b, id, slug, hash, v), nil
 }
 
-// unfetch forgets what a batch brought along: it is answered, or its caller gave up before its turn, or it starts again.
+// unfetch forgets what a batch brought along: it is answered, or its caller gave up before its turn, or it starts
+// again.
 func (e *Engine) unfetch(w *work) {
 	e.waiting.Add(-int64(len(w.fetched.cells)))
 	w.fetched = fetched{}

@@ -193,8 +193,8 @@ func (f *flips) try(j flip) error {
 	}
 	derived := strings.HasPrefix(j.path, "data/keys") || strings.HasPrefix(j.path, "data/state")
 	if said == "" {
-		// A bit in the zeros behind the journal's end is what a torn write may leave, and is cut as one. Pebble has files
-		// that it does not need, and bytes that it does not read.
+		// A bit in the zeros behind the journal's end is what a torn write may leave, and is cut as one. Pebble has
+		// files that it does not need, and bytes that it does not read.
 		if strings.HasPrefix(j.path, "data/state") || j.path == "data/LOCK" || strings.HasPrefix(j.path, "data/journal") && j.zero {
 			return nil
 		}
@@ -212,8 +212,8 @@ func (f *flips) try(j flip) error {
 	return f.rebuilds(j)
 }
 
-// look opens the store, compares everything and verifies. It returns what was said of damage, or "" when all is as it should be; an
-// error is a difference that nobody said anything of.
+// look opens the store, compares everything and verifies. It returns what was said of damage, or "" when all is as it
+// should be; an error is a difference that nobody said anything of.
 func (f *flips) look(fs *vfs.MemFS) (said string, err error) {
 	e, err := Open(f.options(fs))
 	if err != nil {

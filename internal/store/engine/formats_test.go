@@ -34,8 +34,8 @@ import (
 	"github.com/tallystick/tallystick/internal/store/storetest"
 )
 
-// This file is a reader of the data directory that was written from docs/formats.md alone. It shares no code with the engine:
-// when the two disagree, a format changed and the page did not, or the page is wrong.
+// This file is a reader of the data directory that was written from docs/formats.md alone. It shares no code with the
+// engine: when the two disagree, a format changed and the page did not, or the page is wrong.
 
 var pageCRC = crc32.MakeTable(crc32.Castagnoli)
 

@@ -10,7 +10,8 @@ import (
 	"github.com/tallystick/tallystick/internal/store/resident"
 )
 
-// Bounds of a group. Facts keep the time that deciding takes within a few milliseconds; bytes keep the record well inside a segment.
+// Bounds of a group. Facts keep the time that deciding takes within a few milliseconds; bytes keep the record well
+// inside a segment.
 const (
 	maxGroupFacts = 16_000
 	// goodGroupFacts are worth a sync: the group goes when the writer is free.

@@ -54,7 +54,8 @@ func identityLine(id [16]byte) string {
 	return fmt.Sprintf("%s %08x\n", line, crc32.Checksum([]byte(line), castagnoli))
 }
 
-// newIdentity writes the file so that it is there whole or not at all. A directory with a journal but no file is not a new store.
+// newIdentity writes the file so that it is there whole or not at all. A directory with a journal but no file is not a
+// new store.
 func newIdentity(fs vfs.FS, dir, path string) (id [16]byte, err error) {
 	if names, err := fs.List(fs.PathJoin(dir, journalDir)); err == nil && len(names) > 0 {
 		return id, fmt.Errorf("%s is missing although there is a journal: restore it from a backup of this data directory", path)
@@ -81,8 +82,8 @@ func newIdentity(fs vfs.FS, dir, path string) (id [16]byte, err error) {
 	return id, errors.Join(d.Sync(), d.Close())
 }
 
-// makeDir makes the data directory and those above it, and leaves their names durable: a power failure must not take back a
-// directory whose files were synced. Where a store has its name already, that was done before.
+// makeDir makes the data directory and those above it, and leaves their names durable: a power failure must not take
+// back a directory whose files were synced. Where a store has its name already, that was done before.
 func makeDir(fs vfs.FS, dir string) error {
 	if _, err := fs.Stat(fs.PathJoin(dir, identityFile)); err == nil {
 		return nil

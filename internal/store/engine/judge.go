@@ -308,7 +308,8 @@ func (e *Engine) rowForJudging(b *book, seq uint64) (*ledger.Row, error) {
 	return b.found(&m.section, seq)
 }
 
-// recall is the section that judging read last. Facts that meet the rows of an earlier batch tend to come as that batch did.
+// recall is the section that judging read last. Facts that meet the rows of an earlier batch tend to come as that batch
+// did.
 type recall struct {
 	book *book
 	section

@@ -12,8 +12,8 @@ import (
 	"github.com/tallystick/tallystick/internal/store/storetest"
 )
 
-// live plays random lives on the oracle and on an engine that another takes over from now and then. next returns the files
-// that the other opens; it ends the engine.
+// live plays random lives on the oracle and on an engine that another takes over from now and then. next returns the
+// files that the other opens; it ends the engine.
 func live(t *testing.T, next func(t *rapid.T, mem *vfs.MemFS, e *Engine) *vfs.MemFS) {
 	rapid.Check(t, func(t *rapid.T) {
 		clock, mem := storetest.NewClock(), vfs.NewCrashableMem()
@@ -62,8 +62,8 @@ func TestLifeWithRebuilds(t *testing.T) {
 	})
 }
 
-// Given any life, when the power fails at any time and takes any of what was not synced, then nothing that was answered is
-// lost and nothing else has appeared.
+// Given any life, when the power fails at any time and takes any of what was not synced, then nothing that was answered
+// is lost and nothing else has appeared.
 func TestLifeWithPowerFailures(t *testing.T) {
 	live(t, func(t *rapid.T, mem *vfs.MemFS, e *Engine) *vfs.MemFS {
 		after := mem.CrashClone(vfs.CrashCloneCfg{

@@ -136,8 +136,8 @@ func (v *view) places(from uint64, fn func(state.Section) (bool, error)) error {
 	}
 }
 
-// placesFrom lists the next sections. Those in memory are read first: what a checkpoint moves meanwhile is then seen twice, not
-// missed, and the state's part ends where the memory's begins.
+// placesFrom lists the next sections. Those in memory are read first: what a checkpoint moves meanwhile is then seen
+// twice, not missed, and the state's part ends where the memory's begins.
 func (e *Engine) placesFrom(b *book, first uint64) ([]state.Section, error) {
 	recent := b.placesFrom(first, placesAtOnce)
 	var out []state.Section
@@ -172,7 +172,8 @@ func (v *view) Counter(id usage.CounterID) (out usage.Counter, err error) {
 		return nil
 	})
 	if err == nil && !found {
-		// Without the lock. What is not in memory the state has, now and later; a checkpoint in between brings only what is durable.
+		// Without the lock. What is not in memory the state has, now and later; a checkpoint in between brings only
+		// what is durable.
 		var c state.Counter
 		c, _, err = v.e.state.Counter(v.b.number, store.CounterPlace{Month: id.Month, Meter: m.Slug, Customer: id.Customer})
 		out = c.Counter

@@ -103,7 +103,8 @@ func (m *metrics) gauge(name, help string) prometheus.Gauge {
 	return g
 }
 
-// gaugeFunc adds a figure that is looked up when it is asked for. Whoever gathers figures may still be at it when the engine closes.
+// gaugeFunc adds a figure that is looked up when it is asked for. Whoever gathers figures may still be at it when the
+// engine closes.
 func (m *metrics) gaugeFunc(name, help string, f func() float64) {
 	o := prometheus.GaugeOpts{Namespace: namespace, Subsystem: subsystem, Name: name, Help: help}
 	m.collectors = append(m.collectors, prometheus.NewGaugeFunc(o, func() float64 {

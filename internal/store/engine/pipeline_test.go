@@ -84,8 +84,8 @@ func lows() []meter.Meter {
 	return []meter.Meter{storetest.NewMeter("low", meter.Min), storetest.NewMeter("high", meter.Max), storetest.NewMeter("gauge", meter.Last)}
 }
 
-// Given a group on its way to the disk, when facts arrive that depend on it (a duplicate, another content, a correction that
-// recomputes the counter), then they are judged by it, and nobody is told anything of it before it is durable.
+// Given a group on its way to the disk, when facts arrive that depend on it (a duplicate, another content, a correction
+// that recomputes the counter), then they are judged by it, and nobody is told anything of it before it is durable.
 func TestJudgingOnWhatIsStillBeingWritten(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -143,8 +143,8 @@ func TestJudgingOnWhatIsStillBeingWritten(t *testing.T) {
 	}
 }
 
-// Given facts and corrections that make minimum, maximum and last be computed again, when they come in one batch, in batches of
-// their own, or with restarts in between, then the counters are those of the oracle.
+// Given facts and corrections that make minimum, maximum and last be computed again, when they come in one batch, in
+// batches of their own, or with restarts in between, then the counters are those of the oracle.
 func TestSlicesAreFoundWhereverTheirRowsAre(t *testing.T) {
 	var script []usage.Event
 	for _, slug := range []string{"low", "high", "gauge"} {
@@ -185,8 +185,8 @@ func TestSlicesAreFoundWhereverTheirRowsAre(t *testing.T) {
 	}
 }
 
-// Given more counters than may stay in memory, when they are let go and come back, then each has counted everything; and when
-// too many have changed, facts are refused as busy until a checkpoint is done, and not lost.
+// Given more counters than may stay in memory, when they are let go and come back, then each has counted everything;
+// and when too many have changed, facts are refused as busy until a checkpoint is done, and not lost.
 func TestCountersThatWereLetGoComeBack(t *testing.T) {
 	const customers, rounds = 60, 8
 	fs, clock := vfs.NewMem(), storetest.NewClock()

@@ -15,8 +15,8 @@ type scratch struct {
 	hash   hasher
 }
 
-// prepare does for a batch, in the caller's goroutine, all that needs no order: checks, keys, hashes, the search in the runs
-// of the key index, and the reading of counters that are not in memory.
+// prepare does for a batch, in the caller's goroutine, all that needs no order: checks, keys, hashes, the search in the
+// runs of the key index, and the reading of counters that are not in memory.
 func (e *Engine) prepare(b *book, by string, events []usage.Event) (*work, error) {
 	if err := e.reads.enter(); err != nil { // of counters
 		return nil, err

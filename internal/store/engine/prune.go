@@ -14,8 +14,8 @@ import (
 	"github.com/tallystick/tallystick/internal/store/resident"
 )
 
-// Prune implements store.Store. Segment by segment it replaces those that hold rows of archived months by what is left of
-// them; that a month is archived was committed before, and with it the base that replaces its rows.
+// Prune implements store.Store. Segment by segment it replaces those that hold rows of archived months by what is left
+// of them; that a month is archived was committed before, and with it the base that replaces its rows.
 //
 // It begins with the last of these segments. A crash then leaves the later ones pruned and the earlier ones not, and a
 // replay folds the rows that it meets first and none that come after; the base puts the counters right. The other way
@@ -25,8 +25,8 @@ import (
 // that leaves whole needs its own hash alone, but only when its last row has left: the leaves of one that lies in
 // several segments are taken away in a second pass. A crash before that leaves more than is needed.
 //
-// Keys stay in the index until it is made again. That is always safe: a key that is known too long refuses what would be
-// refused anyway.
+// Keys stay in the index until it is made again. That is always safe: a key that is known too long refuses what would
+// be refused anyway.
 func (e *Engine) Prune(ctx context.Context, tell func(done, total uint64)) (uint64, error) {
 	if err := e.hold(ctx); err != nil {
 		return 0, err

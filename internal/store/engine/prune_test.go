@@ -221,8 +221,8 @@ func (p *pruned) again(e *Engine, what string) *Engine {
 	return e
 }
 
-// Given months that leave one after the other or at once, then exactly the leaves stay that are needed, the tree is what
-// it was, and the journal alone gives it again, tiles included.
+// Given months that leave one after the other or at once, then exactly the leaves stay that are needed, the tree is
+// what it was, and the journal alone gives it again, tiles included.
 func TestPruningKeepsTheTree(t *testing.T) {
 	var ends [2][]uint64
 	for run, months := range [][][]calendar.Month{{{older}, {newer}}, {{newer, older}}} {
@@ -302,8 +302,8 @@ func TestPowerFailsWhilePruning(t *testing.T) {
 	}
 }
 
-// Given a state from before the pruning that ends inside of a tile, when a start replays what is left of the tile, which
-// is its hash, then the tree is what it was.
+// Given a state from before the pruning that ends inside of a tile, when a start replays what is left of the tile,
+// which is its hash, then the tree is what it was.
 func TestAStateFromBeforeThePruning(t *testing.T) {
 	disk := vfs.NewCrashableMem()
 	saved := uint64(0)

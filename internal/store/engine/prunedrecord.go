@@ -109,7 +109,8 @@ func (b *book) found(s *section, seq uint64) (*ledger.Row, error) {
 	return nil, b.published.Load().resident.Horizon.GoneOf(seq)
 }
 
-// replayArchived takes note of a row that is left of an archived month. The base of the month has its part in every counter.
+// replayArchived takes note of a row that is left of an archived month. The base of the month has its part in every
+// counter.
 func (e *Engine) replayArchived(b *book, r *ledger.Row) {
 	for i := range r.Event.Outcomes {
 		e.use(b, r.Event.Outcomes[i].Meter)

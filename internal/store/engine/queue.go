@@ -114,8 +114,8 @@ func (q *queue) nudge() {
 	}
 }
 
-// take appends the next works in turn, until their facts or bytes reach a bound. It has claimed them: a caller can no longer give
-// up on them.
+// take appends the next works in turn, until their facts or bytes reach a bound. It has claimed them: a caller can no
+// longer give up on them.
 func (q *queue) take(into []*work, facts, bytes int) []*work {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -41,8 +41,8 @@ func mustPut(t *testing.T, q *queue, f *fifo, w *work) *work {
 	return w
 }
 
-// Given a tenant that floods the queue with batches of any size, when another one comes, then it waits for about a turn's
-// worth of facts and no more, however often it comes.
+// Given a tenant that floods the queue with batches of any size, when another one comes, then it waits for about a
+// turn's worth of facts and no more, however often it comes.
 func TestAFloodDelaysOthersByOneTurn(t *testing.T) {
 	for _, size := range []int{1, 7, quantum - 1, quantum, quantum + 1, store.MaxBatch} {
 		q := newQueue()
@@ -115,7 +115,8 @@ func TestOneTenantIsServedInOrder(t *testing.T) {
 	}
 }
 
-// A full queue says so at once, for one tenant, for all of them, and for bytes, and takes more when there is room again.
+// A full queue says so at once, for one tenant, for all of them, and for bytes, and takes more when there is room
+// again.
 func TestFullQueuesSayBusy(t *testing.T) {
 	busy := func(err error) bool { return problem.Is(err, problem.Busy) }
 	q := newQueue()
@@ -229,7 +230,8 @@ func TestGivingUpInTheQueueLeavesNoTrace(t *testing.T) {
 	mustEnd(t, e)
 }
 
-// Given callers that wait, when the engine is closed, then all of them are answered, those that were queued with verdicts.
+// Given callers that wait, when the engine is closed, then all of them are answered, those that were queued with
+// verdicts.
 func TestCloseAnswersEverybody(t *testing.T) {
 	e, letGo := held(t)
 	const callers = 20

@@ -71,7 +71,8 @@ func TestAlertsOfARaiseStayWithinTheirBound(t *testing.T) {
 	}
 }
 
-// Given more tallies than may stay in memory, when checkpoints let them go, then they come back as they were, and quotas hold.
+// Given more tallies than may stay in memory, when checkpoints let them go, then they come back as they were, and
+// quotas hold.
 func TestTalliesThatWereLetGoComeBack(t *testing.T) {
 	mem, clock := vfs.NewMem(), storetest.NewClock()
 	o := small(mem, clock.Now)

@@ -61,8 +61,8 @@ func (r *reads) wait(within time.Duration) int {
 	return r.count
 }
 
-// Ready implements store.Store. It sends a probe the way of all facts, through queue, lock and writer: a committer that stands still
-// answers nobody, and would be noticed by nothing else. The context bounds how long it may take.
+// Ready implements store.Store. It sends a probe the way of all facts, through queue, lock and writer: a committer that
+// stands still answers nobody, and would be noticed by nothing else. The context bounds how long it may take.
 func (e *Engine) Ready(ctx context.Context) error {
 	switch {
 	case e.failure.Load() != nil:
@@ -88,7 +88,8 @@ func (e *Engine) Ready(ctx context.Context) error {
 	return problem.Wrap(problem.Unavailable, ctx.Err(), "the committer does not answer: look at the disk, and at what the process is doing").Retry(5 * time.Second)
 }
 
-// sendProbe queues a probe, or joins the one that is under way: however many ask, a committer that stands still gathers one.
+// sendProbe queues a probe, or joins the one that is under way: however many ask, a committer that stands still gathers
+// one.
 func (e *Engine) sendProbe() *work {
 	last := e.probe.Load()
 	if last != nil && len(last.done) == 0 {

@@ -17,7 +17,8 @@ import (
 	"github.com/tallystick/tallystick/internal/store/storetest"
 )
 
-// Given a panic under the engine's own lock, when the reader recovers from it, as an HTTP server does, then the committer goes on.
+// Given a panic under the engine's own lock, when the reader recovers from it, as an HTTP server does, then the
+// committer goes on.
 func TestAPanicUnderTheLockIsNotTheEnd(t *testing.T) {
 	broken := &errorfs.Toggle{Injector: errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if op.Kind == errorfs.OpFileReadAt && strings.HasSuffix(op.Path, ".run") {
@@ -54,7 +55,8 @@ func TestAPanicUnderTheLockIsNotTheEnd(t *testing.T) {
 	mustEnd(t, e)
 }
 
-// Given a committer that does not move, then Ready says so within its bound, however many ask; and when it moves again all is well.
+// Given a committer that does not move, then Ready says so within its bound, however many ask; and when it moves again
+// all is well.
 func TestReadyNoticesACommitterThatStandsStill(t *testing.T) {
 	e, letGo := held(t)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
@@ -97,8 +99,8 @@ func TestReadyAsksAFullQueue(t *testing.T) {
 	mustEnd(t, e)
 }
 
-// Given a View that does not end, then Close gives up on it after a while and leaves the files open: what the View reads is still
-// there.
+// Given a View that does not end, then Close gives up on it after a while and leaves the files open: what the View
+// reads is still there.
 func TestCloseGivesUpOnAViewThatDoesNotEnd(t *testing.T) {
 	o := small(vfs.NewMem(), storetest.NewClock().Now)
 	o.CloseWithin = time.Millisecond

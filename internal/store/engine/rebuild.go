@@ -11,12 +11,12 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// Rebuild makes the derived files again from the journal alone. The old ones are moved aside and removed at the end; when the
-// journal cannot be replayed they are moved back, because a start may still get on with them.
+// Rebuild makes the derived files again from the journal alone. The old ones are moved aside and removed at the end;
+// when the journal cannot be replayed they are moved back, because a start may still get on with them.
 //
-// A crash in between loses nothing. Moving is a rename, so a directory is there whole or not at all, and a start makes again
-// what is not there: without the state it replays everything, without the index too, and with the new ones half way it
-// goes on from their checkpoint. What was moved aside is then only in the way, and the next rebuild removes it.
+// A crash in between loses nothing. Moving is a rename, so a directory is there whole or not at all, and a start makes
+// again what is not there: without the state it replays everything, without the index too, and with the new ones half
+// way it goes on from their checkpoint. What was moved aside is then only in the way, and the next rebuild removes it.
 func Rebuild(o Options) (err error) {
 	if o.FS == nil {
 		o.FS = vfs.Default

@@ -233,8 +233,8 @@ func encode(w *recordWriter, list []section) []byte {
 // exact compares rows to the last digit.
 var exact = cmp.Options{cmp.AllowUnexported(section{}, kept{}), cmp.Comparer(func(a, b amount.Amount) bool { return a == b }), cmpopts.EquateEmpty()}
 
-// Given any groups, one after the other through the same writer and decoder, then each is read as it was written, and is no
-// larger than what was reserved for it.
+// Given any groups, one after the other through the same writer and decoder, then each is read as it was written, and
+// is no larger than what was reserved for it.
 func TestRecordsAreReadAsTheyWereWritten(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var w recordWriter
@@ -301,7 +301,8 @@ func TestPrunedRecordsAreReadAsTheyWereWritten(t *testing.T) {
 	})
 }
 
-// Given any bytes for a payload, then they are decoded or refused; and what is decoded is written and read the same again.
+// Given any bytes for a payload, then they are decoded or refused; and what is decoded is written and read the same
+// again.
 func FuzzRecord(f *testing.F) {
 	for seed := range 4 {
 		g := rapid.Custom(func(t *rapid.T) []byte {
@@ -373,8 +374,8 @@ func TestUnknownRecordVersionIsNamed(t *testing.T) {
 	}
 }
 
-// Given a string table that is full of collisions and has been reset more often than it can count, then strings are still found
-// or written, never mixed up.
+// Given a string table that is full of collisions and has been reset more often than it can count, then strings are
+// still found or written, never mixed up.
 func TestStringTableForgetsButNeverMixesUp(t *testing.T) {
 	var w recordWriter
 	w.refs.epoch = ^uint32(0) - 2

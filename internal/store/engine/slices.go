@@ -13,11 +13,12 @@ import (
 	"github.com/tallystick/tallystick/internal/store/engine/slice"
 )
 
-// The slicer carries what the journal gained into slices, merges them and fills holes, one thing at a time, beside the committer. It
-// is never needed: what is not in a slice yet is read from the journal.
+// The slicer carries what the journal gained into slices, merges them and fills holes, one thing at a time, beside the
+// committer. It is never needed: what is not in a slice yet is read from the journal.
 
 const (
-	// defaultSliceBytes is how much journal is left for readers to scan: some thirty thousand facts, a few milliseconds.
+	// defaultSliceBytes is how much journal is left for readers to scan: some thirty thousand facts, a few
+	// milliseconds.
 	defaultSliceBytes = 1 << 20
 	// batchBytes and, unless Options.SliceRows does, batchRows bound what is sorted at once in memory.
 	batchBytes = 64 << 20
@@ -115,8 +116,8 @@ func (s *slicer) loop() {
 	}
 }
 
-// step does one thing, the most urgent, and reports whether there was any. Those who wait learn when nothing is left, or why it
-// does not go on.
+// step does one thing, the most urgent, and reports whether there was any. Those who wait learn when nothing is left,
+// or why it does not go on.
 func (s *slicer) step() (did bool, err error) {
 	s.mu.Lock()
 	waiting := s.waiting

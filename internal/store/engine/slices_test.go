@@ -145,8 +145,8 @@ func inParts(t *testing.T, e *Engine, rng *rand.Rand, name string, parts int) {
 	}
 }
 
-// Given workloads with corrections and late facts, sliced while they come, when asked at any time, before and after restarts, then
-// slices and journal give exactly the same rows.
+// Given workloads with corrections and late facts, sliced while they come, when asked at any time, before and after
+// restarts, then slices and journal give exactly the same rows.
 func TestSlicesAnswerLikeTheJournal(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	clock, mem := storetest.NewClock(), vfs.NewMem()
@@ -243,8 +243,9 @@ func verified(fs vfs.FS, clock *storetest.Clock) error {
 	return nil
 }
 
-// Given slices being made, merged and made again after a loss, when the power fails before any operation on their files and takes any
-// of what was not synced, then the next start answers like the journal, at once and when it has caught up.
+// Given slices being made, merged and made again after a loss, when the power fails before any operation on their files
+// and takes any of what was not synced, then the next start answers like the journal, at once and when it has caught
+// up.
 func TestPowerFailsWhileSlicing(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 9))
 	clock := storetest.NewClock()
@@ -327,8 +328,8 @@ func firstSlice(t *testing.T, fs vfs.FS) string {
 	return ""
 }
 
-// Given a slice that was deleted or changed, when the store is opened and asked, then the damage is named, answers stay right, and
-// the file is made again from the journal.
+// Given a slice that was deleted or changed, when the store is opened and asked, then the damage is named, answers stay
+// right, and the file is made again from the journal.
 func TestALostSliceIsMadeAgain(t *testing.T) {
 	for name, harm := range map[string]func(t *testing.T, fs *vfs.MemFS, path string){
 		"deleted": func(t *testing.T, fs *vfs.MemFS, path string) {
@@ -467,8 +468,8 @@ func changeByte(t *testing.T, fs vfs.FS, path string, at int64) {
 	}
 }
 
-// Given facts coming in from several sides while slices are made and read, then every reader sees a whole prefix, and in the end
-// all are there once.
+// Given facts coming in from several sides while slices are made and read, then every reader sees a whole prefix, and
+// in the end all are there once.
 func TestSlicingBesideIngest(t *testing.T) {
 	const writers, batches, size = 4, 30, 20
 	clock, mem := storetest.NewClock(), vfs.NewMem()

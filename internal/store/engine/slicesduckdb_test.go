@@ -19,8 +19,8 @@ import (
 	"github.com/tallystick/tallystick/internal/store/storetest"
 )
 
-// Given slices of several tenants with corrections and late facts, when DuckDB, which shares no code with what wrote them, reads the
-// files, then it counts the same rows and sums to the last digit.
+// Given slices of several tenants with corrections and late facts, when DuckDB, which shares no code with what wrote
+// them, reads the files, then it counts the same rows and sums to the last digit.
 func TestDuckDBReadsTheSameSums(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 1))
 	clock, dir := storetest.NewClock(), t.TempDir()

@@ -130,8 +130,8 @@ func (c *sliceCheck) compare(going func() error, reached func(bytes int64)) erro
 	return errors.Join(append(c.set.TakeDamage(), c.outside)...)
 }
 
-// Settle waits until the slices hold everything that is durable now and nothing is left to merge. Without slices there is
-// nothing to wait for.
+// Settle waits until the slices hold everything that is durable now and nothing is left to merge. Without slices there
+// is nothing to wait for.
 func (e *Engine) Settle(ctx context.Context) error {
 	if e.slicer == nil {
 		return nil

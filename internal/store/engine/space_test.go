@@ -27,8 +27,9 @@ func fullDisk(under string) *errorfs.Toggle {
 	})}
 }
 
-// Given a full disk, when facts go on arriving, then they are recorded while there is room and refused as unavailable or busy
-// after, nothing ends, reads go on; and when there is space again the store goes on by itself and has lost nothing.
+// Given a full disk, when facts go on arriving, then they are recorded while there is room and refused as unavailable
+// or busy after, nothing ends, reads go on; and when there is space again the store goes on by itself and has lost
+// nothing.
 func TestFullDiskRefusesAndRecovers(t *testing.T) {
 	for _, under := range []string{"data/journal", "data/keys", "data/state"} {
 		t.Run(under, func(t *testing.T) {
@@ -88,8 +89,8 @@ func (e *Engine) mustHead(t *testing.T, id string) uint64 {
 	return b.published.Load().head.Seq
 }
 
-// Given files that cannot be made, for whatever reason, then a refusal names that reason: a caller who is asked to free space while
-// descriptors have run out looks in the wrong place.
+// Given files that cannot be made, for whatever reason, then a refusal names that reason: a caller who is asked to free
+// space while descriptors have run out looks in the wrong place.
 func TestRefusalsNameTheirCause(t *testing.T) {
 	words := map[error]string{
 		syscall.ENOSPC: "free space", syscall.EDQUOT: "free space", syscall.EMFILE: "limit of open files", syscall.ENFILE: "limit of open files",
@@ -135,8 +136,8 @@ func TestRefusalsNameTheirCause(t *testing.T) {
 	}
 }
 
-// Given a disk that stays full, then closing does not wait for it, says that the derived files are behind, and the next start
-// has everything.
+// Given a disk that stays full, then closing does not wait for it, says that the derived files are behind, and the next
+// start has everything.
 func TestCloseDoesNotWaitForAFullDisk(t *testing.T) {
 	for _, under := range []string{"data/journal", "data/keys", "data/state"} {
 		t.Run(under, func(t *testing.T) {
@@ -174,7 +175,8 @@ func TestCloseDoesNotWaitForAFullDisk(t *testing.T) {
 	}
 }
 
-// Given a sync of the journal's directory that fails beside the committer, then the engine ends like after any failed sync.
+// Given a sync of the journal's directory that fails beside the committer, then the engine ends like after any failed
+// sync.
 func TestFailedDirectorySyncEndsTheEngine(t *testing.T) {
 	unhung(t, "directory sync", func() error {
 		bad := &errorfs.Toggle{Injector: errorfs.InjectorFunc(func(op errorfs.Op) error {

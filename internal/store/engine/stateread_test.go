@@ -27,7 +27,8 @@ const manyCounters = 600
 
 func customer(i int) string { return fmt.Sprintf("customer-%05d", i) }
 
-// unreadableState is an engine that has none of its counters in memory, on a disk that can be made to refuse reads of the state.
+// unreadableState is an engine that has none of its counters in memory, on a disk that can be made to refuse reads of
+// the state.
 func unreadableState(t *testing.T) (e *Engine, bad *errorfs.Toggle, ended func() error) {
 	t.Helper()
 	bad = &errorfs.Toggle{Injector: errorfs.InjectorFunc(func(op errorfs.Op) error {
@@ -47,7 +48,8 @@ func unreadableState(t *testing.T) (e *Engine, bad *errorfs.Toggle, ended func()
 	}
 }
 
-// withColdCounters is an engine that has many counters, none of them in memory, on a disk with a fault that is still off.
+// withColdCounters is an engine that has many counters, none of them in memory, on a disk with a fault that is still
+// off.
 func withColdCounters(t *testing.T, fault errorfs.Injector, fatal func(error)) *Engine {
 	t.Helper()
 	o := small(errorfs.Wrap(vfs.NewMem(), fault), storetest.NewClock().Now)
@@ -69,8 +71,9 @@ func withColdCounters(t *testing.T, fault errorfs.Injector, fatal func(error)) *
 	return mustOpen(t, o)
 }
 
-// Given a state that cannot be read, when a change needs a counter of it, then that change is refused as unavailable with nothing
-// changed, and so is a fact; what needs nothing of it goes on; and when the state can be read again so does everything.
+// Given a state that cannot be read, when a change needs a counter of it, then that change is refused as unavailable
+// with nothing changed, and so is a fact; what needs nothing of it goes on; and when the state can be read again so
+// does everything.
 func TestAChangeOfACounterThatCannotBeReadIsRefused(t *testing.T) {
 	e, bad, ended := unreadableState(t)
 	ctx, head := context.Background(), e.mustHead(t, "acme")
@@ -118,8 +121,8 @@ func TestAChangeOfACounterThatCannotBeReadIsRefused(t *testing.T) {
 	mustEnd(t, e)
 }
 
-// Given a section that is imported and a state that cannot be read half way through it, then the engine ends as after any failure, and
-// nothing of the group is ever written.
+// Given a section that is imported and a state that cannot be read half way through it, then the engine ends as after
+// any failure, and nothing of the group is ever written.
 func TestHalfASectionIsNeverWritten(t *testing.T) {
 	e, bad, ended := unreadableState(t)
 	ctx, end := context.Background(), e.journal.End()
@@ -153,7 +156,8 @@ func TestHalfASectionIsNeverWritten(t *testing.T) {
 	mustEnd(t, e)
 }
 
-// Given a call that reads the state before its turn, when the engine is closed, then the state is not taken away from under it.
+// Given a call that reads the state before its turn, when the engine is closed, then the state is not taken away from
+// under it.
 func TestCloseWaitsForACallThatReadsAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})

@@ -8,8 +8,8 @@ import (
 	"github.com/tallystick/tallystick/internal/store/engine/state"
 )
 
-// maxTallies bounds the tallies in memory: one for each meter and month that facts came for, about 150 bytes. Past it those that
-// the state has are let go.
+// maxTallies bounds the tallies in memory: one for each meter and month that facts came for, about 150 bytes. Past it
+// those that the state has are let go.
 const maxTallies = 200_000
 
 // recentTallies is how many tallies a book finds without a search. Most facts are of one month, and of a few meters.
@@ -73,7 +73,8 @@ type savedTally struct {
 	value usage.Tally
 }
 
-// freeze begins a checkpoint: it returns what changed since the last one. There are few, so that they are copied at once.
+// freeze begins a checkpoint: it returns what changed since the last one. There are few, so that they are copied at
+// once.
 func (ts *tallies) freeze() []savedTally {
 	out := make([]savedTally, len(ts.dirty))
 	for i, t := range ts.dirty {
@@ -92,7 +93,8 @@ func saveTallies(c *state.Checkpoint, saved []savedTally) {
 	}
 }
 
-// finish ends a checkpoint: the state has every tally that has not changed since, so that these may go when there are too many.
+// finish ends a checkpoint: the state has every tally that has not changed since, so that these may go when there are
+// too many.
 func (ts *tallies) finish() {
 	if len(ts.all) <= ts.limit {
 		return

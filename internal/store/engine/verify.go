@@ -10,14 +10,14 @@ import (
 	"github.com/tallystick/tallystick/internal/store/engine/state"
 )
 
-// Verify reads all files again: every journal record with its checks, every key against the row it stands for, every run of
-// the key index and every table of the state. It proves that a fact sent again would be recognized, and that no key is there
-// without a fact, which would refuse a new one as a duplicate. That the counters are the fold of the rows is the port's
-// business and not looked at here.
+// Verify reads all files again: every journal record with its checks, every key against the row it stands for, every
+// run of the key index and every table of the state. It proves that a fact sent again would be recognized, and that no
+// key is there without a fact, which would refuse a new one as a duplicate. That the counters are the fold of the rows
+// is the port's business and not looked at here.
 //
 // It may run beside everything else and proves it for what was decided when it began. It gives way to the committer,
-// holds no lock for longer than a few keys take, and its memory does not grow with the store. Only Prune waits for
-// its end, and it for that of Prune. It ends when ctx ends. report, if not nil, is called with bytes.
+// holds no lock for longer than a few keys take, and its memory does not grow with the store. Only Prune waits for its
+// end, and it for that of Prune. It ends when ctx ends. report, if not nil, is called with bytes.
 func (e *Engine) Verify(ctx context.Context, report func(done, total int64)) error {
 	if err := e.hold(ctx); err != nil {
 		return err
@@ -47,7 +47,8 @@ func (e *Engine) Verify(ctx context.Context, report func(done, total int64)) err
 	if err != nil {
 		return err
 	}
-	// Keys of rows that have left stay until the index is made again: they can only refuse what would be refused anyway.
+	// Keys of rows that have left stay until the index is made again: they can only refuse what would be refused
+	// anyway.
 	if c.keys < c.events || c.keys > c.events+c.gone {
 		return fmt.Errorf("the key index has %d keys for %d facts: run `tallystick rebuild`", c.keys, c.events)
 	}

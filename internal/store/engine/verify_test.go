@@ -93,8 +93,8 @@ func TestVerifyReadsEverything(t *testing.T) {
 	mustEnd(t, e)
 }
 
-// Given an answer, when everything is verified at once, while the committer may not have put down its tools yet, then neither gets in
-// the other's way.
+// Given an answer, when everything is verified at once, while the committer may not have put down its tools yet, then
+// neither gets in the other's way.
 func TestVerifyRightAfterAnAnswer(t *testing.T) {
 	e, ctx := mustOpen(t, small(vfs.NewMem(), storetest.NewClock().Now)), context.Background()
 	fill(t, e, 1)

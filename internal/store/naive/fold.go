@@ -10,8 +10,8 @@ import (
 	"github.com/tallystick/tallystick/internal/core/usage"
 )
 
-// The rules reach history through these methods. Counters are folded anew at every call and thrown away, so the changes that
-// the rules make to them are checked against the rows that follow, never trusted.
+// The rules reach history through these methods. Counters are folded anew at every call and thrown away, so the changes
+// that the rules make to them are checked against the rows that follow, never trusted.
 var _ usage.State = (*book)(nil)
 
 func (t *book) Known(f *usage.Fact) (usage.Known, error) {

@@ -1,5 +1,6 @@
-// Package naive is the store that is too simple to be wrong: each tenant is a list of rows in memory, and everything else is a
-// plain fold over that list, made anew whenever it is asked for. It is the oracle of every test and never a product.
+// Package naive is the store that is too simple to be wrong: each tenant is a list of rows in memory, and everything
+// else is a plain fold over that list, made anew whenever it is asked for. It is the oracle of every test and never a
+// product.
 package naive
 
 import (
@@ -164,7 +165,8 @@ func (s *Store) Update(ctx context.Context, id string, fn func(store.Tx) error) 
 	return nil
 }
 
-// bookOf returns a tenant's ledger, a new one for a tenant that is not there yet. A deployment that was moved takes no new tenants.
+// bookOf returns a tenant's ledger, a new one for a tenant that is not there yet. A deployment that was moved takes no
+// new tenants.
 func (s *Store) bookOf(id string) (*book, error) {
 	if t := s.tenants[id]; t != nil {
 		return t, nil

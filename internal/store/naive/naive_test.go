@@ -35,7 +35,8 @@ func TestLife(t *testing.T) {
 	})
 }
 
-// A suite that cannot fail guards nothing: stores that are broken on purpose must fail the cases that name what they break.
+// A suite that cannot fail guards nothing: stores that are broken on purpose must fail the cases that name what they
+// break.
 func TestSuiteObjects(t *testing.T) {
 	for _, broken := range []struct {
 		name  string

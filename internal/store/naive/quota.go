@@ -16,7 +16,8 @@ func (t *book) Limit(slug, customer string) (*quota.Limit, error) {
 	return t.resident.Limit(a.Plan, slug), err
 }
 
-// Tally is the definition of a tally, read off the rows: of a sum meter all values, of a count meter the facts that are left.
+// Tally is the definition of a tally, read off the rows: of a sum meter all values, of a count meter the facts that are
+// left.
 func (t *book) Tally(number uint32, month calendar.Month) (*usage.Tally, error) {
 	out := &usage.Tally{Alerted: t.alerted(usage.CounterID{Meter: number, Month: month}, t.head.Seq)}
 	left := map[usage.Key]usage.Effective{}

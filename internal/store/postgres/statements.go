@@ -79,11 +79,10 @@ const eventBefore = `coalesce(prev,
 
 var (
 	// Identity was decided under the head's lock, so there is no conflict to handle; one would be a defect, and fails
-	// the commit.
-	// Here and elsewhere, arrays are inserted by a select from the tenant's head: a distributed PostgreSQL then sends the
-	// statement to where the tenant is, and would refuse a select of arrays alone. The functions that return sets stand
-	// in the select list and not in FROM: they are then read in step, without being stored first, which is felt by a
-	// commit of one event.
+	// the commit. Here and elsewhere, arrays are inserted by a select from the tenant's head: a distributed PostgreSQL
+	// then sends the statement to where the tenant is, and would refuse a select of arrays alone. The functions that
+	// return sets stand in the select list and not in FROM: they are then read in step, without being stored first,
+	// which is felt by a commit of one event.
 	addPlainEvents = &statement{name: "add_plain_events", sql: `INSERT INTO usage_events
 			(tenant_id, at, adjusted, key, seq, time, quantity, given, meter, customer, resource, properties, by,
 				prev)

@@ -13,7 +13,8 @@ import (
 	"github.com/tallystick/tallystick/internal/store"
 )
 
-// checkAudit asks the audit log some questions that its own rows suggest, and wants what a plain look at the rows gives.
+// checkAudit asks the audit log some questions that its own rows suggest, and wants what a plain look at the rows
+// gives.
 func (b *books) checkAudit() {
 	b.Helper()
 	changes := b.told()

@@ -8,8 +8,9 @@ import (
 	"github.com/tallystick/tallystick/internal/store"
 )
 
-// Carry imports every tenant's ledger into an empty store, section by section, and compares the two. On the way it tries what must
-// be refused: a section twice, and one after a gap. A ledger of which rows have left cannot be carried; then it does nothing.
+// Carry imports every tenant's ledger into an empty store, section by section, and compares the two. On the way it
+// tries what must be refused: a section twice, and one after a gap. A ledger of which rows have left cannot be carried;
+// then it does nothing.
 func Carry(t TB, from, to store.Store) {
 	t.Helper()
 	ctx := context.Background()

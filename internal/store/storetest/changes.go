@@ -120,7 +120,8 @@ func NewMeter(slug string, a meter.Aggregation) meter.Meter {
 // mixType is the type that feeds one meter of every aggregation.
 const mixType = "mix"
 
-// mixMeters are those meters, named m-sum, m-count and so on. They stand here in an order that is not that of their slugs.
+// mixMeters are those meters, named m-sum, m-count and so on. They stand here in an order that is not that of their
+// slugs.
 func mixMeters() []meter.Meter {
 	var out []meter.Meter
 	for _, a := range []meter.Aggregation{meter.Sum, meter.Count, meter.Min, meter.Max, meter.Last, meter.Unique, meter.Avg} {

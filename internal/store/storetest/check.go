@@ -17,8 +17,8 @@ import (
 	"github.com/tallystick/tallystick/internal/store"
 )
 
-// CheckLedger holds one tenant's ledger against itself: rows without gaps, sections that cover them once, a chain that the rows
-// give, counters that are the fold of the rows, and lookups that find every row. The ledger must be at rest.
+// CheckLedger holds one tenant's ledger against itself: rows without gaps, sections that cover them once, a chain that
+// the rows give, counters that are the fold of the rows, and lookups that find every row. The ledger must be at rest.
 func CheckLedger(t TB, s store.Store, id string) {
 	t.Helper()
 	err := s.View(context.Background(), id, func(v store.View) error {

@@ -163,8 +163,8 @@ func (w *world) sendBygone(facts []usage.Event) {
 	}
 }
 
-// checkPruned wants what is left of the rows, and what was kept of the others, to make up the head's tree. It returns how
-// many rows have left.
+// checkPruned wants what is left of the rows, and what was kept of the others, to make up the head's tree. It returns
+// how many rows have left.
 func checkPruned(t TB, v store.View) (gone int) {
 	t.Helper()
 	var hasher ledger.Hasher

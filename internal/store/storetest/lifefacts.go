@@ -33,8 +33,8 @@ func lifeMeters() []meter.Meter {
 	return append(mixMeters(), NewMeter("calls", meter.Sum), strict, hits, views, rounded, NewMeter("low", meter.Min), NewMeter("gauge", meter.Last), people)
 }
 
-// event draws the next event. What an id says is fixed for the life, so that most repetitions are duplicates; a twist makes the
-// others conflicts, bad events and corrections.
+// event draws the next event. What an id says is fixed for the life, so that most repetitions are duplicates; a twist
+// makes the others conflicts, bad events and corrections.
 func (l *life) event(id string) usage.Event {
 	n := rapid.IntRange(0, idsInALife-1).Draw(l.T, "fact")
 	e := l.fact(n)

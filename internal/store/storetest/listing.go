@@ -16,7 +16,8 @@ import (
 	"github.com/tallystick/tallystick/internal/store"
 )
 
-// unsorted names stand in the order of no collation; sorted by their bytes they are "10", "9", "A", "Z", "a", "a-b", "a.b", ….
+// unsorted names stand in the order of no collation; sorted by their bytes they are "10", "9", "A", "Z", "a", "a-b",
+// "a.b", ….
 var unsorted = []string{"a_b", "Z", "a", "ab", "10", "a-b", "A", "9", "a.b", "b"}
 
 // Listings: in the order of bytes, page by page, nothing twice and nothing missing.

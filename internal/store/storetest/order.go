@@ -47,8 +47,8 @@ func spread(span time.Duration) []usage.Event {
 	return append(out, mix("first", "c0", Ago(span), "4", "u1"), mix("last", "c0", Ago(0), "4", "u1"))
 }
 
-// deliveries delivers the facts to several tenants, in another order and with other repetitions each, and compares what is
-// there then with the first.
+// deliveries delivers the facts to several tenants, in another order and with other repetitions each, and compares what
+// is there then with the first.
 func deliveries(w *world, facts []usage.Event, compare func(id, slug string, a meter.Aggregation, c, first usage.Counter)) {
 	const orders = 5
 	var rows []string

@@ -12,7 +12,8 @@ import (
 	"github.com/tallystick/tallystick/internal/store"
 )
 
-// checkTallies wants every tally to be the sum over the counters of its meter and month, and every threshold to be told of once.
+// checkTallies wants every tally to be the sum over the counters of its meter and month, and every threshold to be told
+// of once.
 func (b *books) checkTallies() {
 	b.Helper()
 	want := map[usage.CounterID]*usage.Tally{}
@@ -60,8 +61,8 @@ type allowances struct {
 	used     map[usage.CounterID]amount.Amount // by all customers under the empty name
 }
 
-// checkQuotas wants every row that adds to what is used to be within what the plans of its moment allowed, and to say so when it
-// is over a soft limit.
+// checkQuotas wants every row that adds to what is used to be within what the plans of its moment allowed, and to say
+// so when it is over a soft limit.
 func (b *books) checkQuotas() {
 	b.Helper()
 	a := allowances{map[string]quota.Plan{}, map[string]string{}, map[factID]amount.Amount{}, map[usage.CounterID]amount.Amount{}}

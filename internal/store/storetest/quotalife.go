@@ -7,7 +7,8 @@ import (
 	"github.com/tallystick/tallystick/internal/store"
 )
 
-// changePlan makes one of a few plans anew, with quotas that a life can run into, also of meters that only a type feeds.
+// changePlan makes one of a few plans anew, with quotas that a life can run into, also of meters that only a type
+// feeds.
 func (l *life) changePlan(id string) {
 	p := quota.Plan{Name: rapid.SampledFrom([]string{"p", "q"}).Draw(l.T, "plan")}
 	for _, slug := range []string{"calls", "hits", "m-count", "m-sum", "strict"} {

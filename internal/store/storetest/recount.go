@@ -8,8 +8,8 @@ import (
 	"github.com/tallystick/tallystick/internal/core/usage"
 )
 
-// recount folds the rows up to a number into counters, from what the rows say and nothing else. A store's counters must be
-// exactly this.
+// recount folds the rows up to a number into counters, from what the rows say and nothing else. A store's counters must
+// be exactly this.
 func recount(t TB, rows []ledger.Row, upTo uint64) map[usage.CounterID]*usage.Counter {
 	t.Helper()
 	r := recounting{counters: map[usage.CounterID]*usage.Counter{}, facts: map[factID]*fact{}}

@@ -8,8 +8,8 @@ import (
 	"github.com/tallystick/tallystick/internal/store"
 )
 
-// ShortPages is a store that never lists more than so many tenants, months or entities at once, however many it is asked for. What
-// goes through all of them must then ask again, with a handful in place of thousands.
+// ShortPages is a store that never lists more than so many tenants, months or entities at once, however many it is
+// asked for. What goes through all of them must then ask again, with a handful in place of thousands.
 func ShortPages(s store.Store, most int) store.Store { return shortPages{s, most} }
 
 type shortPages struct {

@@ -1,10 +1,10 @@
-// Package storetest is the conformance suite that every store must pass. Each case is a promise of the port, written as a
-// sentence, and a story that a store could get wrong. The suite speaks to the port alone: it knows no store, and no store gets
-// easier questions than another.
+// Package storetest is the conformance suite that every store must pass. Each case is a promise of the port, written as
+// a sentence, and a story that a store could get wrong. The suite speaks to the port alone: it knows no store, and no
+// store gets easier questions than another.
 //
-// Run tells the stories. Life plays random histories on two stores at once. Compare and CheckLedger are the two judges, one
-// against another store and one against the ledger's own rows. All of them report to a TB, so that a test can hand them a store
-// that is broken on purpose and watch them object.
+// Run tells the stories. Life plays random histories on two stores at once. Compare and CheckLedger are the two judges,
+// one against another store and one against the ledger's own rows. All of them report to a TB, so that a test can hand
+// them a store that is broken on purpose and watch them object.
 package storetest
 
 import (
@@ -65,8 +65,8 @@ type Maker struct {
 	Reopen func(t *testing.T, s store.Store, now func() time.Time) store.Store
 }
 
-// Bench is what a case works with: an empty store, the clock that the store reads, and a way to close the store and open the same
-// data again, nil for a store that forgets.
+// Bench is what a case works with: an empty store, the clock that the store reads, and a way to close the store and
+// open the same data again, nil for a store that forgets.
 type Bench struct {
 	Store  store.Store
 	Clock  *Clock
@@ -79,8 +79,8 @@ type Case struct {
 	tell func(w *world)
 }
 
-// Try tells the story, then has every ledger that it wrote checked. It returns the store that is open in the end, or nil when the
-// story closed it.
+// Try tells the story, then has every ledger that it wrote checked. It returns the store that is open in the end, or
+// nil when the story closed it.
 func (c Case) Try(t TB, b Bench) store.Store {
 	w := &world{TB: t, clock: b.Clock, s: b.Store, reopen: b.Reopen}
 	c.tell(w)

@@ -53,8 +53,8 @@ func (s *Server) leaveRoot() error {
 	return os.Chown(s.dir, int(uid), int(gid))
 }
 
-// reachBinaries copies the binaries to where the server's user can run them, if they are in a folder that is closed to it: a checkout
-// below root's home is.
+// reachBinaries copies the binaries to where the server's user can run them, if they are in a folder that is closed to
+// it: a checkout below root's home is.
 func (s *Server) reachBinaries(ctx context.Context) error {
 	refused := s.command(ctx, "initdb", "--version").Run()
 	if refused == nil {

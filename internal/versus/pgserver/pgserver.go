@@ -1,6 +1,6 @@
-// Package pgserver runs private PostgreSQL servers: data in a temporary directory, a unix socket in it, no network, an unprivileged
-// user. A server ends with the process that started it. The comparison measures on one, and the tests break theirs: they
-// differ in the settings alone. It never touches a server that it did not start.
+// Package pgserver runs private PostgreSQL servers: data in a temporary directory, a unix socket in it, no network, an
+// unprivileged user. A server ends with the process that started it. The comparison measures on one, and the tests
+// break theirs: they differ in the settings alone. It never touches a server that it did not start.
 package pgserver
 
 import (
@@ -58,8 +58,8 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 			return nil, err
 		}
 	}
-	// Not below a folder of ours: the server runs as another user, who may not reach it, and the path of a socket has about a
-	// hundred bytes.
+	// Not below a folder of ours: the server runs as another user, who may not reach it, and the path of a socket has
+	// about a hundred bytes.
 	dir, err := os.MkdirTemp("/tmp", "tallystick-pg-")
 	if err != nil {
 		return nil, fmt.Errorf("make a folder for PostgreSQL: %w", err)

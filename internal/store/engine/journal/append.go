@@ -5,10 +5,10 @@ import (
 	"fmt"
 )
 
-// Reserve returns nil when prepared space surely holds one more record of n payload bytes: the rest of the current segment
-// or the ready one. While the next segment is being prepared for the first time it waits for that. After preparation failed
-// it has it tried again in the background and returns at once with an error that wraps ErrNoSpace and the cause. Other
-// errors: ErrTooLarge, ErrClosed, the poison.
+// Reserve returns nil when prepared space surely holds one more record of n payload bytes: the rest of the current
+// segment or the ready one. While the next segment is being prepared for the first time it waits for that. After
+// preparation failed it has it tried again in the background and returns at once with an error that wraps ErrNoSpace
+// and the cause. Other errors: ErrTooLarge, ErrClosed, the poison.
 func (j *Journal) Reserve(n int) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -16,8 +16,8 @@ func (j *Journal) Reserve(n int) error {
 	return err
 }
 
-// Prepared is Reserve for those who only ask how things stand: it never waits, and says nothing against a next segment that is being
-// prepared.
+// Prepared is Reserve for those who only ask how things stand: it never waits, and says nothing against a next segment
+// that is being prepared.
 func (j *Journal) Prepared(n int) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -36,8 +36,8 @@ func (j *Journal) reserve(n int) (roll bool, err error) {
 	}
 }
 
-// space looks for space for n payload bytes: whether it is there, and whether in the next segment. If it is not there, it has been
-// asked for. mu is held.
+// space looks for space for n payload bytes: whether it is there, and whether in the next segment. If it is not there,
+// it has been asked for. mu is held.
 func (j *Journal) space(n int) (there, roll bool, err error) {
 	if n <= 0 || n > j.MaxPayload() {
 		return false, false, fmt.Errorf("%w: %d bytes of payload, between 1 and %d fit a segment of %d bytes",
@@ -69,9 +69,9 @@ func (j *Journal) Append(payload []byte) (pos, next Position, err error) {
 	return j.appendRecord(j.scratch)
 }
 
-// AppendRecord writes the record whose payload is record[HeaderSize:]; the bytes before it are the journal's and are filled
-// in. The record is durable when Sync has returned, and is not written before the Sync of the one ahead of it has. Errors:
-// ErrNoSpace, ErrTooLarge, ErrClosed, and then nothing was written; any other error is poison.
+// AppendRecord writes the record whose payload is record[HeaderSize:]; the bytes before it are the journal's and are
+// filled in. The record is durable when Sync has returned, and is not written before the Sync of the one ahead of it
+// has. Errors: ErrNoSpace, ErrTooLarge, ErrClosed, and then nothing was written; any other error is poison.
 func (j *Journal) AppendRecord(record []byte) (pos, next Position, err error) {
 	j.writeMu.Lock()
 	defer j.writeMu.Unlock()
@@ -109,7 +109,8 @@ func (j *Journal) appendRecord(record []byte) (pos, next Position, err error) {
 	return pos, next, nil
 }
 
-// roll makes the ready segment the current one. The old one is sealed by nothing but the new header, which states its end.
+// roll makes the ready segment the current one. The old one is sealed by nothing but the new header, which states its
+// end.
 func (j *Journal) roll() error {
 	j.mu.Lock()
 	ready, end := j.ready, j.end

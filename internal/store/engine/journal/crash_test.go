@@ -56,8 +56,8 @@ func (p *progress) write(j *Journal, first, last int) error {
 	return nil
 }
 
-// Given a writer, when the power fails before any of its operations and any of the blocks not synced are lost, then every
-// record whose Sync returned is recovered, at most one more, and the journal goes on from there.
+// Given a writer, when the power fails before any of its operations and any of the blocks not synced are lost, then
+// every record whose Sync returned is recovered, at most one more, and the journal goes on from there.
 func TestCrashAtEveryOperation(t *testing.T) {
 	const records = 45
 	percents := []int{0, 25, 50, 75, 100}
@@ -161,8 +161,8 @@ func survives(mem *vfs.MemFS, rng *rand.Rand, atLeast, atMost int, floor Positio
 	return nil
 }
 
-// Given a process that died after writing a record and before its sync, when the next one recovers the record, then a power
-// failure right after does not take it back.
+// Given a process that died after writing a record and before its sync, when the next one recovers the record, then a
+// power failure right after does not take it back.
 func TestRecoveredMeansDurable(t *testing.T) {
 	for records := range 30 {
 		mem := vfs.NewCrashableMem()

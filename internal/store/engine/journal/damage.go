@@ -2,7 +2,8 @@ package journal
 
 import "fmt"
 
-// Damage says that the files do not hold what was made durable in them. It is never repaired here: a guess would become a bill.
+// Damage says that the files do not hold what was made durable in them. It is never repaired here: a guess would become
+// a bill.
 type Damage struct {
 	Path    string // the segment file
 	Segment uint32

@@ -23,8 +23,8 @@ func closedJournal(t testing.TB, records int) (fs *vfs.MemFS, starts []Position,
 	return fs, starts, end
 }
 
-// Given a last record of which any part is missing, when nothing reflects it yet, then it is cut and the journal goes on;
-// when something does, it is damage.
+// Given a last record of which any part is missing, when nothing reflects it yet, then it is cut and the journal goes
+// on; when something does, it is damage.
 func TestTornTailIsCut(t *testing.T) {
 	for _, records := range []int{1, 3, 4} {
 		fs, starts, end := closedJournal(t, records)

@@ -12,8 +12,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 )
 
-// Given a disk that fails any one operation, when a writer meets it, then what was synced survives a power failure, nothing
-// that was not appended appears, and no call succeeds after one that failed with more than a want of space.
+// Given a disk that fails any one operation, when a writer meets it, then what was synced survives a power failure,
+// nothing that was not appended appears, and no call succeeds after one that failed with more than a want of space.
 func TestFaultAtEveryOperation(t *testing.T) {
 	for _, fault := range []error{syscall.ENOSPC, syscall.EIO} {
 		t.Run(fault.Error(), func(t *testing.T) {
@@ -114,8 +114,8 @@ func staysPoisoned(j *Journal) error {
 	return nil
 }
 
-// Given a full disk, when the current segment has no room either, then Reserve says so without blocking, what fits is still
-// taken, and once there is space it goes on.
+// Given a full disk, when the current segment has no room either, then Reserve says so without blocking, what fits is
+// still taken, and once there is space it goes on.
 func TestNoSpaceIsToldBeforeWriting(t *testing.T) {
 	for _, kind := range []errorfs.OpKind{errorfs.OpCreate, errorfs.OpFilePreallocate, errorfs.OpFileWrite, errorfs.OpFileSync, errorfs.OpRename} {
 		full := &errorfs.Toggle{Injector: errorfs.InjectorFunc(func(op errorfs.Op) error {

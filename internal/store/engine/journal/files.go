@@ -45,8 +45,8 @@ func (o *openFiles) add(number uint32, file vfs.File) *openFile {
 	return f
 }
 
-// borrow returns the segment's file; give it back with release. A file is opened without the lock, so that those who want an open one
-// do not wait for the disk: of two who open the same, the first one's stays.
+// borrow returns the segment's file; give it back with release. A file is opened without the lock, so that those who
+// want an open one do not wait for the disk: of two who open the same, the first one's stays.
 func (o *openFiles) borrow(number uint32) (*openFile, error) {
 	for {
 		f, forgot, err := o.lend(number)
@@ -98,8 +98,8 @@ func (o *openFiles) open(number uint32) (*openFile, error) {
 	return &openFile{file: file, number: number, pruned: pruned}, nil
 }
 
-// keep lends the file that was opened, or the one that another has opened meanwhile. It is nil when files were forgotten since: what was
-// opened may be one that the segment no longer has.
+// keep lends the file that was opened, or the one that another has opened meanwhile. It is nil when files were
+// forgotten since: what was opened may be one that the segment no longer has.
 func (o *openFiles) keep(f *openFile, forgot uint64) (*openFile, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -46,7 +46,8 @@ func (o *openFiles) later(number uint32) chan loan {
 	return out
 }
 
-// While one file is opened on a slow disk, those who want another that is open have it at once, and two who open the same share one.
+// While one file is opened on a slow disk, those who want another that is open have it at once, and two who open the
+// same share one.
 func TestAnOpenFileIsLentWhileAnotherIsOpened(t *testing.T) {
 	o, opening, proceed := gatedFiles(t)
 	first := o.later(1)
@@ -73,7 +74,8 @@ func TestAnOpenFileIsLentWhileAnotherIsOpened(t *testing.T) {
 	}
 }
 
-// A file that a segment no longer has is not kept by who opened it before it was forgotten; and nothing is kept after the close.
+// A file that a segment no longer has is not kept by who opened it before it was forgotten; and nothing is kept after
+// the close.
 func TestAForgottenFileIsOpenedAnew(t *testing.T) {
 	o, opening, proceed := gatedFiles(t)
 	got := o.later(1)

@@ -10,8 +10,9 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// fitted is a journal whose last record ends so many bytes before the end of the first segment, behind so many others. One that ends
-// after it is the first of the next segment. The last one has tail bytes, or all that are left when that is zero.
+// fitted is a journal whose last record ends so many bytes before the end of the first segment, behind so many others.
+// One that ends after it is the first of the next segment. The last one has tail bytes, or all that are left when that
+// is zero.
 func fitted(t *testing.T, fs vfs.FS, others, tail, slack int) (payloads [][]byte, starts []Position) {
 	t.Helper()
 	j := mustOpen(t, fs)
@@ -80,8 +81,8 @@ func mustHold(t *testing.T, fs vfs.FS, payloads [][]byte, starts []Position) *Jo
 	return j
 }
 
-// Given a record that ends with its segment, or some bytes before or after, large or small, behind others or alone, then a start finds
-// it, also when more was appended since.
+// Given a record that ends with its segment, or some bytes before or after, large or small, behind others or alone,
+// then a start finds it, also when more was appended since.
 func TestRecordsAtTheEndOfASegment(t *testing.T) {
 	eachFit(t, func(t *testing.T, others, tail, slack int) {
 		fs := vfs.NewMem()

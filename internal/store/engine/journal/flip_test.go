@@ -17,9 +17,9 @@ const (
 	flipSize    = minSegmentBytes
 )
 
-// Given a journal closed cleanly, when any one bit of any file flips, then the start says so. The one exception is the zeros
-// after the last record: a bit there cannot be told from what is left of a torn record, no record is lost to it, and the
-// start makes it zero again.
+// Given a journal closed cleanly, when any one bit of any file flips, then the start says so. The one exception is the
+// zeros after the last record: a bit there cannot be told from what is left of a torn record, no record is lost to it,
+// and the start makes it zero again.
 func TestEveryFlippedBitIsFound(t *testing.T) {
 	fs := vfs.NewMem()
 	j, err := recoverFlipped(fs, Position{}, 0)
@@ -69,8 +69,8 @@ func TestEveryFlippedBitIsFound(t *testing.T) {
 	mustClose(t, j)
 }
 
-// stride is 1 within what was written. Inside a run of zeros, which are all checked the same way, a step that is coprime to
-// the bits of a byte gives every bit its turn.
+// stride is 1 within what was written. Inside a run of zeros, which are all checked the same way, a step that is
+// coprime to the bits of a byte gives every bit its turn.
 func stride(b []byte, bit int) int {
 	const step = 37
 	from, to := max(0, bit/8-HeaderSize), min(len(b), (bit+step)/8+1)

@@ -78,8 +78,8 @@ func (h segmentHeader) recordsEnd() uint32 {
 	return h.size
 }
 
-// Magic, version and check keep their places in every version to come, so that a newer segment is recognized as one and not
-// taken for damage.
+// Magic, version and check keep their places in every version to come, so that a newer segment is recognized as one and
+// not taken for damage.
 func (h segmentHeader) encode() [headerBytes]byte {
 	var b [headerBytes]byte
 	copy(b[0:8], magic)
@@ -143,8 +143,8 @@ type recordHeader struct {
 	headerSum  uint32
 }
 
-// open decodes a record header at p, of which room bytes of file are left for header and payload together. ok is false when
-// it is not the header of a record at that place.
+// open decodes a record header at p, of which room bytes of file are left for header and payload together. ok is false
+// when it is not the header of a record at that place.
 func (c checksums) open(p Position, room uint32, b []byte) (h recordHeader, ok bool) {
 	h.length = binary.LittleEndian.Uint32(b[0:])
 	h.headerSum = binary.LittleEndian.Uint32(b[4:])

@@ -7,8 +7,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// FuzzSegment puts arbitrary bytes where a segment should be. They are refused, or recovered and written on; nothing else. With
-// headed they follow an intact header, so that the fuzzer need not guess its checksum.
+// FuzzSegment puts arbitrary bytes where a segment should be. They are refused, or recovered and written on; nothing
+// else. With headed they follow an intact header, so that the fuzzer need not guess its checksum.
 func FuzzSegment(f *testing.F) {
 	sums := newChecksums(testStore)
 	record := append(make([]byte, HeaderSize), "a record"...)

@@ -1,7 +1,7 @@
-// Package journal keeps the append-only segment files that are the only truth of the embedded store. It owns the bytes of
-// those files: where a record starts, whether it is whole, what a crash may leave behind and what is damage. It never looks
-// inside a payload, never decides anything about facts, shortens a record only when told what is left of it, and takes no lock on its
-// directory: one process at a time is the caller's business.
+// Package journal keeps the append-only segment files that are the only truth of the embedded store. It owns the bytes
+// of those files: where a record starts, whether it is whole, what a crash may leave behind and what is damage. It
+// never looks inside a payload, never decides anything about facts, shortens a record only when told what is left of
+// it, and takes no lock on its directory: one process at a time is the caller's business.
 package journal
 
 import (
@@ -12,8 +12,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// A journal is a sequence of segment files of fixed length. A segment is a header block and records one after the other, then
-// zeros to its end. Bytes are in docs/formats.md; this is why they are so.
+// A journal is a sequence of segment files of fixed length. A segment is a header block and records one after the
+// other, then zeros to its end. Bytes are in docs/formats.md; this is why they are so.
 //
 // Invariants
 //
@@ -41,10 +41,10 @@ import (
 //	        rename to n+1; sync the directory; it is ready
 //
 // The ready file buys two things. A full disk shows itself while preparing, before anything was decided, instead of in
-// the middle of a write that must not fail. And overwriting blocks that are already allocated and written needs no change
-// of metadata, which makes the fdatasync that every answer waits for cheaper. It costs a segment of disk, and writes every byte
-// twice: a journal that has to run at the full bandwidth of its disk is slower for it, one that runs below it is faster.
-// BenchmarkAppendSync shows both.
+// the middle of a write that must not fail. And overwriting blocks that are already allocated and written needs no
+// change of metadata, which makes the fdatasync that every answer waits for cheaper. It costs a segment of disk, and
+// writes every byte twice: a journal that has to run at the full bandwidth of its disk is slower for it, one that runs
+// below it is faster. BenchmarkAppendSync shows both.
 //
 // What a crash leaves, between each pair of steps
 //
@@ -64,11 +64,11 @@ import (
 //
 // Torn or damaged
 //
-// The first record of the last segment that is not valid is the end. It may be cut if nothing contradicts I1: no derived file
-// reflects a position beyond it (the floor), and no other record follows it. If its own header is intact, its extent is known
-// and every byte beyond must be zero. If its header went with a lost block, its extent is unknown, so the rest of the segment
-// is searched for a header that is valid for its place. That is why a header has a check of its own beside the
-// payload's: a search that had to checksum a payload at every offset would be quadratic.
+// The first record of the last segment that is not valid is the end. It may be cut if nothing contradicts I1: no
+// derived file reflects a position beyond it (the floor), and no other record follows it. If its own header is intact,
+// its extent is known and every byte beyond must be zero. If its header went with a lost block, its extent is unknown,
+// so the rest of the segment is searched for a header that is valid for its place. That is why a header has a check of
+// its own beside the payload's: a search that had to checksum a payload at every offset would be quadratic.
 //
 // Rejected
 //
@@ -95,7 +95,8 @@ type Options struct {
 	// SegmentBytes is the length of the segments made from now on; those that exist keep theirs. It bounds the size of
 	// a record, see MaxPayload. Default 64 MiB, at most 1 GiB, at least 8 KiB.
 	SegmentBytes uint32
-	// StoreID is in the header of every segment and in the checks of every record. A segment of another store is damage.
+	// StoreID is in the header of every segment and in the checks of every record. A segment of another store is
+	// damage.
 	StoreID [16]byte
 }
 
@@ -195,8 +196,8 @@ func (j *Journal) SizeBefore(p Position) int64 {
 	return total
 }
 
-// Close ends the preparer and closes the files. It does not sync: a record whose Sync did not return was never promised.
-// Reads under way finish. It returns the poison of a poisoned journal.
+// Close ends the preparer and closes the files. It does not sync: a record whose Sync did not return was never
+// promised. Reads under way finish. It returns the poison of a poisoned journal.
 func (j *Journal) Close() error {
 	j.writeMu.Lock()
 	defer j.writeMu.Unlock()

@@ -27,7 +27,8 @@ func testOptions(fs vfs.FS) Options {
 	return Options{FS: fs, Dir: testDir, SegmentBytes: testSize, StoreID: testStore}
 }
 
-// payload is the i-th record of every test: its number and bytes that are a function of it, none of them zero at the end.
+// payload is the i-th record of every test: its number and bytes that are a function of it, none of them zero at the
+// end.
 func payload(i int) []byte { return payloads()[i] }
 
 // payloads are made once: recovery is checked against them thousands of times.

@@ -10,8 +10,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// Open opens the journal in o.Dir, or begins one there if the directory holds none. It reads the header of every segment
-// and no record; call Recover next. Errors: *Damage, *VersionError, or a failure of the file system.
+// Open opens the journal in o.Dir, or begins one there if the directory holds none. It reads the header of every
+// segment and no record; call Recover next. Errors: *Damage, *VersionError, or a failure of the file system.
 func Open(o Options) (*Journal, error) {
 	if o.SegmentBytes == 0 {
 		o.SegmentBytes = DefaultSegmentBytes
@@ -64,8 +64,8 @@ func (j *Journal) open() error {
 	return nil
 }
 
-// list makes the directory, removes what a dead preparer left, and returns the numbers of the segment files in order. Other
-// files are none of its business.
+// list makes the directory, removes what a dead preparer left, and returns the numbers of the segment files in order.
+// Other files are none of its business.
 func (j *Journal) list() ([]uint32, error) {
 	if err := j.fs.MkdirAll(j.dir, 0o755); err != nil {
 		return nil, fmt.Errorf("make directory: %w", err)
@@ -92,7 +92,8 @@ func (j *Journal) list() ([]uint32, error) {
 	return numbers, nil
 }
 
-// begin makes the first segment. Its header has no predecessor to wait for, so it is there before the file has its name.
+// begin makes the first segment. Its header has no predecessor to wait for, so it is there before the file has its
+// name.
 func (j *Journal) begin() error {
 	header := segmentHeader{version: formatVersion, number: 1, storeID: j.storeID, size: j.segmentBytes}.encode()
 	file, err := j.makeSegment(1, header[:])

@@ -8,7 +8,8 @@ import (
 )
 
 // zeroChunk is how much is written, and synced, at a time while preparing. Without the syncs the last one would push a
-// whole segment at the disk at once, in front of the committer's small ones; a chunk is the most that can be ahead of them.
+// whole segment at the disk at once, in front of the committer's small ones; a chunk is the most that can be ahead of
+// them.
 const zeroChunk = 1 << 20
 
 // dirSyncError is a failed sync of the directory. Unlike the sync of a file that is then thrown away, it is about
@@ -56,8 +57,8 @@ func (j *Journal) prepareLoop() {
 	}
 }
 
-// makeSegment makes a durable file of zeros, headed by header, and opens it. After a failure it starts over with a new file,
-// because a file whose sync failed is not to be trusted.
+// makeSegment makes a durable file of zeros, headed by header, and opens it. After a failure it starts over with a new
+// file, because a file whose sync failed is not to be trusted.
 func (j *Journal) makeSegment(number uint32, header []byte) (vfs.File, error) {
 	path := j.path(number)
 	temp := path + tempSuffix
@@ -85,8 +86,8 @@ func (j *Journal) writeZeros(path string, header []byte) (err error) {
 		return fmt.Errorf("create: %w", err)
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
-	// Allocating first finds a full disk before megabytes are written to it. File systems that cannot allocate say so with
-	// other errors, and writing decides.
+	// Allocating first finds a full disk before megabytes are written to it. File systems that cannot allocate say so
+	// with other errors, and writing decides.
 	if err := file.Preallocate(0, int64(j.segmentBytes)); vfs.IsNoSpaceError(err) {
 		return fmt.Errorf("allocate %d bytes: %w", j.segmentBytes, err)
 	}

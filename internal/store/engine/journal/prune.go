@@ -12,11 +12,13 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// A pruned segment holds what is left of the records of a sealed one. Each record keeps the place it had: its frame says where it
-// began and ended before, and reads and scans go by those places. So nothing that points into the journal has to change, and
-// replacing a segment is one rename: before it the old file is there, after it the new one, and both hold the same places.
+// A pruned segment holds what is left of the records of a sealed one. Each record keeps the place it had: its frame
+// says where it began and ended before, and reads and scans go by those places. So nothing that points into the journal
+// has to change, and replacing a segment is one rename: before it the old file is there, after it the new one, and both
+// hold the same places.
 //
-// A frame is: begin, end, length of the payload, a check of all that with store and segment, a check continued over the payload.
+// A frame is: begin, end, length of the payload, a check of all that with store and segment, a check continued over the
+// payload.
 
 // prunedHeader is how many bytes of a frame come before its payload.
 const prunedHeader = 20
@@ -28,8 +30,9 @@ type prunedRecord struct {
 	sum        uint32 // of the payload
 }
 
-// Rewrite replaces a sealed segment by what fn leaves of each of its records; a payload must not become empty. Reads go on meanwhile.
-// Nothing has changed when it fails, except that after a failed sync of the directory a power failure may bring the old segment back.
+// Rewrite replaces a sealed segment by what fn leaves of each of its records; a payload must not become empty. Reads go
+// on meanwhile. Nothing has changed when it fails, except that after a failed sync of the directory a power failure may
+// bring the old segment back.
 func (j *Journal) Rewrite(number uint32, fn func(pos Position, payload []byte) ([]byte, error)) error {
 	j.mu.Lock()
 	err, last := j.usable(), j.last()
@@ -120,8 +123,8 @@ func (c checksums) prunedHeader(segment uint32, b []byte) uint32 {
 	return crc32.Update(crc32.Update(c.seed, castagnoli, number[:]), castagnoli, b)
 }
 
-// loadPruned lists the records of a pruned segment; nil when the segment is an ordinary one. Records follow one another without a gap,
-// in their old places as in the file.
+// loadPruned lists the records of a pruned segment; nil when the segment is an ordinary one. Records follow one another
+// without a gap, in their old places as in the file.
 func (j *Journal) loadPruned(number uint32, file vfs.File) ([]prunedRecord, error) {
 	block := make([]byte, headerBytes)
 	if _, err := file.ReadAt(block, 0); err != nil && !errors.Is(err, io.EOF) {

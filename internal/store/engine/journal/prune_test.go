@@ -48,8 +48,8 @@ func expectHalves(t *testing.T, j *Journal, starts []Position, pruned func(segme
 	}
 }
 
-// Given a journal of several segments, when sealed ones are rewritten, in any order and twice, then every record is where it was, what is
-// left of it is read, and so it is after the next start; the current segment cannot be rewritten.
+// Given a journal of several segments, when sealed ones are rewritten, in any order and twice, then every record is
+// where it was, what is left of it is read, and so it is after the next start; the current segment cannot be rewritten.
 func TestRewrittenSegmentsKeepTheirPlaces(t *testing.T) {
 	fs := vfs.NewMem()
 	j := mustReopen(t, fs, Position{}, 0)
@@ -118,7 +118,8 @@ func TestFlipsInARewrittenSegmentAreFound(t *testing.T) {
 	}
 }
 
-// Given a failure of any operation, when a segment is rewritten, then the journal holds the records whole or as they are left, and goes on.
+// Given a failure of any operation, when a segment is rewritten, then the journal holds the records whole or as they
+// are left, and goes on.
 func TestARewriteThatFails(t *testing.T) {
 	for _, kind := range []errorfs.OpKind{errorfs.OpCreate, errorfs.OpFileWrite, errorfs.OpFileWriteAt, errorfs.OpFileSync, errorfs.OpRename} {
 		mem := vfs.NewMem()

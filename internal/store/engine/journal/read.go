@@ -15,8 +15,9 @@ const (
 	readAhead = 4096
 )
 
-// Read returns the record at pos, which must be zero, the position of a record, or the next of one. The payload
-// is in buf if that has the capacity. Errors: io.EOF at End, *Damage if the record is not intact, or a failure of the file system.
+// Read returns the record at pos, which must be zero, the position of a record, or the next of one. The payload is in
+// buf if that has the capacity. Errors: io.EOF at End, *Damage if the record is not intact, or a failure of the file
+// system.
 func (j *Journal) Read(pos Position, buf []byte) (payload []byte, next Position, err error) {
 	pos, room, err := j.locate(pos)
 	if err != nil {
@@ -89,8 +90,9 @@ func firstRecord(pos Position) Position {
 	return Position{Segment: max(pos.Segment, 1), Offset: max(pos.Offset, headerBlock)}
 }
 
-// Scan calls fn with each record from `from` (zero, or a record boundary) up to `to` or the End there was when it was called,
-// whichever is less, and stops at the first error. The payload is valid until fn returns. Errors: as Read, and fn's own.
+// Scan calls fn with each record from `from` (zero, or a record boundary) up to `to` or the End there was when it was
+// called, whichever is less, and stops at the first error. The payload is valid until fn returns. Errors: as Read, and
+// fn's own.
 func (j *Journal) Scan(from, to Position, fn func(pos, next Position, payload []byte) error) error {
 	j.mu.Lock()
 	err, end := j.usable(), j.end
@@ -110,8 +112,8 @@ func (j *Journal) Scan(from, to Position, fn func(pos, next Position, payload []
 	return nil
 }
 
-// scanSegment scans pos's segment from pos on. If it goes to the end of a sealed one, it also checks that nothing follows.
-// It returns the buffer to use for the next one.
+// scanSegment scans pos's segment from pos on. If it goes to the end of a sealed one, it also checks that nothing
+// follows. It returns the buffer to use for the next one.
 func (j *Journal) scanSegment(pos, to Position, buf []byte, fn func(pos, next Position, payload []byte) error) ([]byte, error) {
 	j.mu.Lock()
 	s := j.segments[pos.Segment-1]
@@ -204,8 +206,8 @@ func (w *window) record(pos Position) ([]byte, found, error) {
 	return b[HeaderSize:], found{extent: true, end: end}, nil
 }
 
-// nonzeros returns where the first byte that is not zero is, from offset to the limit, and where the last one ends. Both
-// are the limit and offset when there is none.
+// nonzeros returns where the first byte that is not zero is, from offset to the limit, and where the last one ends.
+// Both are the limit and offset when there is none.
 func (w *window) nonzeros(offset uint32) (first, end uint32, err error) {
 	first, end = w.limit, offset
 	for offset < w.limit {

@@ -7,11 +7,11 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// Recover finds the end of the journal, cuts a torn last record, makes sure that what remains is durable, and then calls fn
-// with each record from `from`, which is zero or a record boundary. It is called once, before anything is appended; fn
-// may Read what it was shown. floor is the farthest position that anything derived from the journal reflects: a journal
-// that ends before it is damage. A payload is valid until fn returns. Errors: *Damage, a failure of the file system, fn's own;
-// after any of them nothing can be appended.
+// Recover finds the end of the journal, cuts a torn last record, makes sure that what remains is durable, and then
+// calls fn with each record from `from`, which is zero or a record boundary. It is called once, before anything is
+// appended; fn may Read what it was shown. floor is the farthest position that anything derived from the journal
+// reflects: a journal that ends before it is damage. A payload is valid until fn returns. Errors: *Damage, a failure of
+// the file system, fn's own; after any of them nothing can be appended.
 func (j *Journal) Recover(from, floor Position, fn func(pos, next Position, payload []byte) error) error {
 	j.writeMu.Lock()
 	defer j.writeMu.Unlock()
@@ -110,9 +110,9 @@ func (j *Journal) checkTorn(w *window, end Position, tail found, tailEnd uint32)
 	return nil
 }
 
-// findHeader looks at every offset after end for an intact record header. One such header is enough, whatever its payload
-// looks like: a header is intact by chance once in four billion tries, and a torn record of a megabyte has some sixteen
-// thousand places whose length is even plausible.
+// findHeader looks at every offset after end for an intact record header. One such header is enough, whatever its
+// payload looks like: a header is intact by chance once in four billion tries, and a torn record of a megabyte has some
+// sixteen thousand places whose length is even plausible.
 func (j *Journal) findHeader(w *window, end Position, tailEnd uint32) (at uint32, found bool, err error) {
 	size := w.limit
 	for at = end.Offset + 1; at < tailEnd && at <= size-HeaderSize; at++ {
@@ -127,8 +127,8 @@ func (j *Journal) findHeader(w *window, end Position, tailEnd uint32) (at uint32
 	return 0, false, nil
 }
 
-// rewrite writes the last record (of a segment without records, the header) over itself, zeros over the torn one, and syncs.
-// The essay says why the first is needed. Identical bytes make it safe to be interrupted anywhere.
+// rewrite writes the last record (of a segment without records, the header) over itself, zeros over the torn one, and
+// syncs. The essay says why the first is needed. Identical bytes make it safe to be interrupted anywhere.
 func (j *Journal) rewrite(w *window, last, end Position, tailEnd uint32) error {
 	from, to := last.Offset, end.Offset
 	if from == 0 {
@@ -156,8 +156,8 @@ func (j *Journal) rewrite(w *window, last, end Position, tailEnd uint32) error {
 	return nil
 }
 
-// takeSpare makes the file after the last segment the ready one, once it is known to be nothing but zeros. One of another
-// length, from before the option changed, is removed.
+// takeSpare makes the file after the last segment the ready one, once it is known to be nothing but zeros. One of
+// another length, from before the option changed, is removed.
 func (j *Journal) takeSpare() error {
 	if !j.spare {
 		return nil

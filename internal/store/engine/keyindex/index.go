@@ -331,8 +331,9 @@ func (x *Index) Lookup(h Hash, probed Found, at Epoch) (Found, error) {
 	return v.getSince(h, uint64(at))
 }
 
-// Warm loads the place where Lookup will begin. A caller that is about to look up many keys warms all of them first: those loads
-// do not wait for one another. What it returns has no meaning, but must be used, or the compiler drops the load.
+// Warm loads the place where Lookup will begin. A caller that is about to look up many keys warms all of them first:
+// those loads do not wait for one another. What it returns has no meaning, but must be used, or the compiler drops the
+// load.
 func (x *Index) Warm(h Hash) uint64 {
 	return uint64(x.active.slots[h.Hi>>(64-x.active.homeBits)])
 }

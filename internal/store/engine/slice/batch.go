@@ -17,8 +17,8 @@ import (
 
 // Batch gathers rows in the order of the journal until they are sorted and written. It is reused.
 //
-// Rows are sorted by numbers alone: what they share, their series, is told apart once by a map, and the few series are sorted by
-// their names. Comparing four strings for every comparison of a sort costs more than all the rest.
+// Rows are sorted by numbers alone: what they share, their series, is told apart once by a map, and the few series are
+// sorted by their names. Comparing four strings for every comparison of a sort costs more than all the rest.
 type Batch struct {
 	rows   []row
 	series []series

@@ -58,10 +58,11 @@ var schema = parquet.SchemaOf(record{})
 
 // shape says how large the parts of files are.
 type shape struct {
-	// pageRows is how many rows a page has; only pages of long strings have fewer. A query for one customer decodes a page or two
-	// of each column: small enough for that, large enough to decode fast.
+	// pageRows is how many rows a page has; only pages of long strings have fewer. A query for one customer decodes a
+	// page or two of each column: small enough for that, large enough to decode fast.
 	pageRows int
-	// groupRows, a multiple of pageRows, bounds what a writer holds in memory, and how much one entry of the footer stands for.
+	// groupRows, a multiple of pageRows, bounds what a writer holds in memory, and how much one entry of the footer
+	// stands for.
 	groupRows int
 	// dictionaryBytes is where a dictionary has stopped paying: pages after that hold plain values.
 	dictionaryBytes int64

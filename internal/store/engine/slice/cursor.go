@@ -151,7 +151,8 @@ func (c *cursor) at(i int) string {
 	return shared(c.data[c.offsets[i]:c.offsets[i+1]])
 }
 
-// word is an entry of the dictionary. It has memory of its own: a row group's dictionary is small, and outlives its pages.
+// word is an entry of the dictionary. It has memory of its own: a row group's dictionary is small, and outlives its
+// pages.
 func (c *cursor) word(i int32) string {
 	if c.texts == nil {
 		c.texts = make([]string, c.page.Dictionary().Len())
@@ -235,8 +236,8 @@ func (c *cursor) equal(want string, lo, hi int) (int, int, error) {
 	return lo, hi, err
 }
 
-// search finds the first of the rows lo to hi for which fn is true; from there on it is. Pages are told apart by their bounds, and
-// only the one that it lies in is read.
+// search finds the first of the rows lo to hi for which fn is true; from there on it is. Pages are told apart by their
+// bounds, and only the one that it lies in is read.
 func (c *cursor) search(lo, hi int, fn func(string) bool) (int, error) {
 	index, err := c.chunk.ColumnIndex()
 	if err != nil {

@@ -9,7 +9,8 @@ import (
 // ErrClosed is returned by calls that arrive after Close.
 var ErrClosed = errors.New("slices are closed")
 
-// Damage says that bytes on disk are not what this package wrote. Slices are derived from the journal, which gives them back.
+// Damage says that bytes on disk are not what this package wrote. Slices are derived from the journal, which gives them
+// back.
 type Damage struct {
 	File   string
 	Offset int64

@@ -30,8 +30,8 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// manifest is the whole truth about which files are the slices and how much of the journal they hold. It is replaced as one, never
-// edited. Files and holes of one month never overlap, and between them hold the month's rows up to Covered.
+// manifest is the whole truth about which files are the slices and how much of the journal they hold. It is replaced as
+// one, never edited. Files and holes of one month never overlap, and between them hold the month's rows up to Covered.
 type manifest struct {
 	StoreID [16]byte
 	Next    uint64 // no file with this number or a higher one is named
@@ -97,7 +97,8 @@ func readPosition(b []byte) journal.Position {
 	return journal.Position{Segment: binary.LittleEndian.Uint32(b), Offset: binary.LittleEndian.Uint32(b[4:])}
 }
 
-// decodeManifest checks the CRC before the version: every version keeps magic, version and a final CRC of all before it.
+// decodeManifest checks the CRC before the version: every version keeps magic, version and a final CRC of all before
+// it.
 func decodeManifest(name string, b []byte) (manifest, error) {
 	var m manifest
 	if len(b) < manifestHead+manifestTail || string(b[:8]) != manifestMagic {
@@ -180,8 +181,8 @@ func readManifest(fs vfs.FS, name string) (manifest, error) {
 	return decodeManifest(name, b)
 }
 
-// writeManifest replaces the manifest. inDoubt reports that an error came at or after the rename: a crash may then bring back
-// either the old or the new one, and the files of both must stay.
+// writeManifest replaces the manifest. inDoubt reports that an error came at or after the rename: a crash may then
+// bring back either the old or the new one, and the files of both must stay.
 func writeManifest(fs vfs.FS, dir string, m *manifest) (inDoubt bool, err error) {
 	temp := fs.PathJoin(dir, manifestTemp)
 	if err := writeSynced(fs, temp, m.encode()); err != nil {

@@ -19,8 +19,8 @@ var ErrStopped = errors.New("stopped")
 // errChanged ends a merge whose files were lost under its hands.
 var errChanged = errors.New("the files to be merged are gone")
 
-// Merge makes one file of several of a month, if there are enough. It calls pace between pages and ends when that returns false.
-// It reports whether it merged any.
+// Merge makes one file of several of a month, if there are enough. It calls pace between pages and ends when that
+// returns false. It reports whether it merged any.
 func (s *Set) Merge(pace func() bool) (bool, error) {
 	n := s.Acquire()
 	defer n.Release()
@@ -75,7 +75,8 @@ func (s *Set) Merge(pace func() bool) (bool, error) {
 	return true, nil
 }
 
-// mergeable finds the neighbors to be merged next: as many as the fanout says of one month, of the lowest tier that has them.
+// mergeable finds the neighbors to be merged next: as many as the fanout says of one month, of the lowest tier that has
+// them.
 func (n *Snapshot) mergeable() []*file {
 	months := map[calendar.Month][]*file{}
 	for _, f := range n.files {
@@ -94,8 +95,8 @@ func (n *Snapshot) mergeable() []*file {
 	return best
 }
 
-// neighbors returns the first files if they can become one, and the highest tier among them. No hole may lie between them: the
-// file would claim to hold what is missing.
+// neighbors returns the first files if they can become one, and the highest tier among them. No hole may lie between
+// them: the file would claim to hold what is missing.
 func (n *Snapshot) neighbors(files []*file) ([]*file, uint32) {
 	if len(files) < fanout {
 		return nil, 0

@@ -12,8 +12,9 @@ import (
 	"github.com/tallystick/tallystick/internal/store"
 )
 
-// reader answers a query from files. Only the columns that are asked for are read, and of those only what the statistics leave:
-// row groups by their bounds, pages by theirs, and within the row group by bisection, because it is sorted.
+// reader answers a query from files. Only the columns that are asked for are read, and of those only what the
+// statistics leave: row groups by their bounds, pages by theirs, and within the row group by bisection, because it is
+// sorted.
 type reader struct {
 	query Query
 	emit  func(*store.Slice) error
@@ -220,7 +221,8 @@ func (p *pieceRows) keys(c *cursor, lo, hi int) error {
 	return err
 }
 
-// filter drops the rows outside of the query's times and numbers. first is the number of the first row within its group.
+// filter drops the rows outside of the query's times and numbers. first is the number of the first row within its
+// group.
 func (p *pieceRows) filter(q *Query, first int) {
 	kept, from := 0, 0
 	for c := range p.customers {

@@ -155,8 +155,8 @@ func (s *Set) number() uint64 {
 // Covered is how far into the journal the slices reach, holes aside.
 func (s *Set) Covered() journal.Position { return s.peek().Covered }
 
-// Add writes a batch, whose rows are all those of the journal from Covered to a position, and covers that. It calls pace between
-// pages and ends with ErrStopped when that returns false.
+// Add writes a batch, whose rows are all those of the journal from Covered to a position, and covers that. It calls
+// pace between pages and ends with ErrStopped when that returns false.
 func (s *Set) Add(b *Batch, to journal.Position, pace func() bool) error {
 	return s.write(b, Span{From: s.Covered(), To: to}, pace, func(m *manifest) error {
 		m.Covered = to
@@ -164,8 +164,8 @@ func (s *Set) Add(b *Batch, to journal.Position, pace func() bool) error {
 	})
 }
 
-// Fill writes a batch, whose rows are those of the hole's month from its beginning to a position, and shrinks the hole. It paces
-// itself as Add does.
+// Fill writes a batch, whose rows are those of the hole's month from its beginning to a position, and shrinks the hole.
+// It paces itself as Add does.
 func (s *Set) Fill(b *Batch, h Hole, to journal.Position, pace func() bool) error {
 	return s.write(b, Span{From: h.From, To: to}, pace, func(m *manifest) error {
 		i := slices.Index(m.Holes, h)

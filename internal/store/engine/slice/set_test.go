@@ -18,8 +18,8 @@ import (
 	"github.com/tallystick/tallystick/internal/store"
 )
 
-// Given any journal, when it is sliced in any parts, merged, closed, opened and damaged in any order, then the slices answer any
-// query with exactly the rows that they cover.
+// Given any journal, when it is sliced in any parts, merged, closed, opened and damaged in any order, then the slices
+// answer any query with exactly the rows that they cover.
 func TestSlicesAreTheJournal(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		fs := vfs.NewMem()

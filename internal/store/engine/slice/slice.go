@@ -1,8 +1,8 @@
-// Package slice keeps usage sorted for reading: Parquet files of one month each, sorted by tenant, meter, customer and time, which
-// any tool can read and which serve questions about a span of time without reading the journal. It owns the directory
-// of these files: which of them count, how small ones become large ones, and what is missing after damage. It is never an
-// authority: everything in it comes from the journal and can be dropped and made again, and nothing that was decided
-// depends on it.
+// Package slice keeps usage sorted for reading: Parquet files of one month each, sorted by tenant, meter, customer and
+// time, which any tool can read and which serve questions about a span of time without reading the journal. It owns the
+// directory of these files: which of them count, how small ones become large ones, and what is missing after damage. It
+// is never an authority: everything in it comes from the journal and can be dropped and made again, and nothing that
+// was decided depends on it.
 package slice
 
 import (
@@ -29,18 +29,18 @@ import (
 //  3. Only durable records are sliced: a position that a crash could take back must not be covered.
 //  4. A file that readers use stays until the last of them has gone, named by a manifest or not.
 //
-// Merging neighbors only, in the order of the journal, keeps spans of a month contiguous: that is what makes a hole one span. Rows of
-// neighbors hardly overlap in time, so a merge copies long stretches.
+// Merging neighbors only, in the order of the journal, keeps spans of a month contiguous: that is what makes a hole one
+// span. Rows of neighbors hardly overlap in time, so a merge copies long stretches.
 //
-// Rejected: files for each tenant. Ten thousand tenants would make ten thousand files of each part of the journal. A tenant's
-// rows are next to one another in a month's file, and its bounds are in the footer.
+// Rejected: files for each tenant. Ten thousand tenants would make ten thousand files of each part of the journal. A
+// tenant's rows are next to one another in a month's file, and its bounds are in the footer.
 //
 // Rejected: merging all of a month into one file. The last merge would rewrite everything; above maxMergeRows files
 // stay as they are, and a month of a billion rows is some twenty of them.
 
 const (
-	// fanout is how many files of a tier become one of the next. A query of a month reads at most fanout files of each tier, and a
-	// row is rewritten once for each tier.
+	// fanout is how many files of a tier become one of the next. A query of a month reads at most fanout files of each
+	// tier, and a row is rewritten once for each tier.
 	fanout = 8
 	// tierRows is where the second tier begins; each further one at fanout times as many.
 	tierRows = 128 << 10

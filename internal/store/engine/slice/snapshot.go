@@ -31,8 +31,8 @@ type Query struct {
 	Wants         store.Columns
 }
 
-// snapshot makes one of the manifest, with the files of the one before as far as they are still there. editMu is held, or the
-// set is not shared yet.
+// snapshot makes one of the manifest, with the files of the one before as far as they are still there. editMu is held,
+// or the set is not shared yet.
 func (s *Set) snapshot(before *Snapshot) *Snapshot {
 	known := map[uint64]*file{}
 	if before != nil {
@@ -88,7 +88,8 @@ func (n *Snapshot) Release() {
 	}
 }
 
-// discard removes a file that no manifest names and nobody reads. What cannot be removed now is removed by the next start.
+// discard removes a file that no manifest names and nobody reads. What cannot be removed now is removed by the next
+// start.
 func (s *Set) discard(f *file) {
 	s.cache.drop(f)
 	_ = s.fs.Remove(f.path)

@@ -10,8 +10,9 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// A slice is read here and there, by footers, indexes, dictionaries and pages, and Parquet checks only some of these. So every
-// file has another beside it with a sum of each of its blocks, and nothing is read from a block that does not match.
+// A slice is read here and there, by footers, indexes, dictionaries and pages, and Parquet checks only some of these.
+// So every file has another beside it with a sum of each of its blocks, and nothing is read from a block that does not
+// match.
 
 const sumBytes = 8
 

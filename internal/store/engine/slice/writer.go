@@ -66,7 +66,8 @@ func (w *Writer) endPage() error {
 	return nil
 }
 
-// finish makes the file and its sums durable, all but their names, and says what it is. One that cannot be finished is removed.
+// finish makes the file and its sums durable, all but their names, and says what it is. One that cannot be finished is
+// removed.
 func (w *Writer) finish(meta *fileMeta) (err error) {
 	defer func() {
 		if err != nil {

@@ -13,13 +13,14 @@ import (
 	"github.com/tallystick/tallystick/internal/store"
 )
 
-// The audit log is every change row, and postings by which a question finds its rows without reading others. A posting is a set of
-// rows that share something, in order of their numbers:
+// The audit log is every change row, and postings by which a question finds its rows without reading others. A posting
+// is a set of rows that share something, in order of their numbers:
 //
 //	'a' seq                       → the audit event, with its time
 //	'p' what, length, value, seq  →
 //
-// Two properties that are both common, and never together, would make their intersection long to find: they have postings in pairs.
+// Two properties that are both common, and never together, would make their intersection long to find: they have
+// postings in pairs.
 const (
 	kindAudit   = 'a'
 	kindPosting = 'p'
@@ -215,7 +216,8 @@ func (w *walk) open(q *store.AuditQuery) error {
 	return err
 }
 
-// next is the last row below the given one that all sets hold, or 0. Each set in turn lowers the candidate until all agree.
+// next is the last row below the given one that all sets hold, or 0. Each set in turn lowers the candidate until all
+// agree.
 func (w *walk) next(below uint64) (uint64, error) {
 	for agreed, i := 0, 0; ; i = (i + 1) % len(w.sets) {
 		seq, err := w.sets[i].last(below)

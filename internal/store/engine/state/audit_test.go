@@ -14,7 +14,8 @@ import (
 	"github.com/tallystick/tallystick/internal/store/engine/journal"
 )
 
-// Ten million take two minutes to fill and some GB: go test -bench Audit -audit-events 10000000 ./internal/store/engine/state
+// Ten million take two minutes to fill and some GB: go test -bench Audit -audit-events 10000000
+// ./internal/store/engine/state
 var auditEvents = flag.Int("audit-events", 200_000, "events in the audit log of BenchmarkAudit")
 
 // auditRow is one of a log in which system and api, and meters and plans, take turns, so that some pairs never meet.

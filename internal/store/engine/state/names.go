@@ -8,9 +8,10 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// namesFirst is a file system on which a marker never outlives what it points to. Pebble writes a new manifest and then the
-// marker that names it, and syncs the directory once, after both: a power failure in between may keep the second name and lose the
-// first, and the next start would find its database without a manifest. So the directory is synced before a marker is made.
+// namesFirst is a file system on which a marker never outlives what it points to. Pebble writes a new manifest and then
+// the marker that names it, and syncs the directory once, after both: a power failure in between may keep the second
+// name and lose the first, and the next start would find its database without a manifest. So the directory is synced
+// before a marker is made.
 //
 // A sync of the directory that fails ends the process by fatal, as every failed sync does; Pebble would panic.
 type namesFirst struct {

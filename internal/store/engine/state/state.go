@@ -1,7 +1,7 @@
-// Package state keeps what the engine derives from its journal so that a start need not replay everything: counters, tenants,
-// where each section of rows is, corrections, members of unique meters. It owns a Pebble database and the keys and values in
-// it. It is never an authority: all of it can be made again from the journal, and it always says which position of the
-// journal it reflects, no more and no less.
+// Package state keeps what the engine derives from its journal so that a start need not replay everything: counters,
+// tenants, where each section of rows is, corrections, members of unique meters. It owns a Pebble database and the keys
+// and values in it. It is never an authority: all of it can be made again from the journal, and it always says which
+// position of the journal it reflects, no more and no less.
 package state
 
 import (
@@ -17,10 +17,10 @@ import (
 	"github.com/tallystick/tallystick/internal/store/engine/journal"
 )
 
-// A checkpoint is one atomic batch: every change since the last one and the journal position that they lead to. The write-ahead
-// log is off and the database is flushed after the batch, so after a crash it holds some whole number of checkpoints, and
-// replaying the journal from the position it names gives the rest. A checkpoint is written only when the journal is durable up
-// to its position; the state can therefore never know more than the journal.
+// A checkpoint is one atomic batch: every change since the last one and the journal position that they lead to. The
+// write-ahead log is off and the database is flushed after the batch, so after a crash it holds some whole number of
+// checkpoints, and replaying the journal from the position it names gives the rest. A checkpoint is written only when
+// the journal is durable up to its position; the state can therefore never know more than the journal.
 
 // Version of the keys and values below. Another one is never read: the state is made again from the journal instead.
 const Version = 3
@@ -77,8 +77,8 @@ func Open(o Options) (*State, error) {
 		FS:         namesFirst{o.FS, w.Fatalf},
 		Cache:      cache,
 		DisableWAL: true,
-		// Pebble takes memory tables out of the cache. A checkpoint is one batch: one that is larger than half of a table is flushed
-		// as it is, so that a large table would serve nothing.
+		// Pebble takes memory tables out of the cache. A checkpoint is one batch: one that is larger than half of a
+		// table is flushed as it is, so that a large table would serve nothing.
 		MemTableSize:                4 << 20,
 		MemTableStopWritesThreshold: 4,
 		FormatMajorVersion:          pebble.FormatNewest,
@@ -216,8 +216,8 @@ func (s *State) Size() uint64 { return s.db.Metrics().DiskSpaceUsage() }
 // Hurry makes Commit give up, with ErrGaveUp, when a write fails from now on, instead of waiting until it succeeds.
 func (s *State) Hurry() { s.watch.hurry() }
 
-// Close releases the database. What was not committed is gone, and comes again from the journal. A database that has ended the
-// process, which still lives, holds its own locks for good and is left alone.
+// Close releases the database. What was not committed is gone, and comes again from the journal. A database that has
+// ended the process, which still lives, holds its own locks for good and is left alone.
 func (s *State) Close() error {
 	if s.watch.isDead() {
 		return errDead

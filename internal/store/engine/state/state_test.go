@@ -194,8 +194,8 @@ func TestEntriesAreReadAsWritten(t *testing.T) {
 	}
 }
 
-// Given tenants with neighboring numbers, meters whose slugs begin like one another, and names with the highest bytes there
-// are, then a scan lists in order, starts where it is told, and never shows anything of another tenant.
+// Given tenants with neighboring numbers, meters whose slugs begin like one another, and names with the highest bytes
+// there are, then a scan lists in order, starts where it is told, and never shows anything of another tenant.
 func TestScansStayWithTheirTenant(t *testing.T) {
 	tenants := []uint32{1, 2, 255, 256, math.MaxUint32 - 1, math.MaxUint32}
 	var places []store.CounterPlace
@@ -322,7 +322,8 @@ func tampered(t *testing.T, meta []byte) error {
 	return err
 }
 
-// Another version, another store and a state that does not say what it reflects are refused by name, each with what to do.
+// Another version, another store and a state that does not say what it reflects are refused by name, each with what to
+// do.
 func TestForeignStatesAreRefused(t *testing.T) {
 	newer := metaValue(storeID, journal.Position{})
 	newer[0] = Version + 1

@@ -17,9 +17,10 @@ var ErrGaveUp = errors.New("gave up on the checkpoint")
 
 var errDead = errors.New("the state database has ended")
 
-// watch hears what Pebble says. Pebble repeats a failed flush for ever, which is right while the store runs, since a full disk may
-// have space again, and wrong when it is to be closed. When Pebble cannot go on at all it ends the process by
-// Logger.Fatalf, from whatever goroutine it is in, often with its locks held. Its running commentary goes nowhere.
+// watch hears what Pebble says. Pebble repeats a failed flush for ever, which is right while the store runs, since a
+// full disk may have space again, and wrong when it is to be closed. When Pebble cannot go on at all it ends the
+// process by Logger.Fatalf, from whatever goroutine it is in, often with its locks held. Its running commentary goes
+// nowhere.
 type watch struct {
 	fatal   func(error)
 	opening atomic.Bool
@@ -33,7 +34,8 @@ func newWatch(fatal func(error)) *watch {
 	return &watch{fatal: fatal, dead: make(chan struct{}), hurried: make(chan struct{}), failed: make(chan error, 1)}
 }
 
-// listener takes errors. Damage that a read meets is returned to the reader; that alone is no reason to end the process.
+// listener takes errors. Damage that a read meets is returned to the reader; that alone is no reason to end the
+// process.
 func (w *watch) listener() *pebble.EventListener {
 	return &pebble.EventListener{
 		DataCorruption: func(pebble.DataCorruptionInfo) {},

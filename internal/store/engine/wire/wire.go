@@ -1,5 +1,5 @@
-// Package wire takes apart the bytes that the engine's files are made of: journal records and entries of the state. It owns no
-// format; it reads the numbers that formats are built from and remembers when they do not fit.
+// Package wire takes apart the bytes that the engine's files are made of: journal records and entries of the state. It
+// owns no format; it reads the numbers that formats are built from and remembers when they do not fit.
 package wire
 
 import (
@@ -8,7 +8,8 @@ import (
 	"github.com/tallystick/tallystick/internal/core/amount"
 )
 
-// Reader reads from the front of Rest. What does not fit sets Bad and reads as zero, so that a decoder checks once, at the end.
+// Reader reads from the front of Rest. What does not fit sets Bad and reads as zero, so that a decoder checks once, at
+// the end.
 type Reader struct {
 	Rest []byte
 	Bad  bool

@@ -1,5 +1,6 @@
-// Command duckdb runs one SQL query in DuckDB and prints its rows, columns separated by tabs. It is a reader of the engine's
-// Parquet files that shares no code with what wrote them, and a module of its own, so that nothing else depends on DuckDB.
+// Command duckdb runs one SQL query in DuckDB and prints its rows, columns separated by tabs. It is a reader of the
+// engine's Parquet files that shares no code with what wrote them, and a module of its own, so that nothing else
+// depends on DuckDB.
 package main
 
 import (
