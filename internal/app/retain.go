@@ -28,8 +28,8 @@ func (r *RetentionSettings) check() error {
 	return nil
 }
 
-// shelf opens the archive; nil when there is none.
-func (r *RetentionSettings) shelf(ctx context.Context) (retention.Shelf, error) {
+// storage opens the archive; nil when there is none.
+func (r *RetentionSettings) storage(ctx context.Context) (retention.Storage, error) {
 	switch {
 	case r.Archive == "":
 		return nil, nil
@@ -53,7 +53,7 @@ func (r *RetentionSettings) shelf(ctx context.Context) (retention.Shelf, error) 
 
 // retain is the server's own run.
 func (s *Server) retain(ctx context.Context) (int, error) {
-	report, err := retention.New(s.store, s.shelf).Run(ctx, retention.Options{Horizon: s.settings.Retention.Horizon})
+	report, err := retention.New(s.store, s.storage).Run(ctx, retention.Options{Horizon: s.settings.Retention.Horizon})
 	return int(report.Pruned), err
 }
 
@@ -84,7 +84,7 @@ into an empty store that holds everything again. An embedded store must not be s
 			case restore == "" && o.Horizon < retention.MinHorizon:
 				return wrongUse("--horizon is at least %s (95 days)", retention.MinHorizon)
 			}
-			shelf, err := o.shelf(c.Context())
+			storage, err := o.storage(c.Context())
 			if err != nil {
 				return err
 			}
@@ -95,9 +95,9 @@ into an empty store that holds everything again. An embedded store must not be s
 			defer func() { err = errors.Join(err, s.Close()) }()
 			heap.Tune()
 			if restore != "" {
-				return restoreAll(c, retention.NewReading(s, shelf), restore, asJSON)
+				return restoreAll(c, retention.NewReading(s, storage), restore, asJSON)
 			}
-			return retainNow(c, s, shelf, retention.Options{Horizon: o.Horizon, DryRun: dryRun}, asJSON)
+			return retainNow(c, s, storage, retention.Options{Horizon: o.Horizon, DryRun: dryRun}, asJSON)
 		},
 	}
 	from.flags(c)
@@ -111,7 +111,7 @@ into an empty store that holds everything again. An embedded store must not be s
 	return c
 }
 
-func retainNow(c *cobra.Command, s store.Store, shelf retention.Shelf, o retention.Options, asJSON bool) error {
+func retainNow(c *cobra.Command, s store.Store, storage retention.Storage, o retention.Options, asJSON bool) error {
 	bars := map[string]*progressBar{}
 	o.Progress = func(step string, done, total uint64) {
 		if bars[step] == nil {
@@ -119,7 +119,7 @@ func retainNow(c *cobra.Command, s store.Store, shelf retention.Shelf, o retenti
 		}
 		bars[step].set(done, total)
 	}
-	report, err := retention.New(s, shelf).Run(c.Context(), o)
+	report, err := retention.New(s, storage).Run(c.Context(), o)
 	for _, b := range bars {
 		b.end()
 	}

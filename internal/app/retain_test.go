@@ -67,8 +67,8 @@ func TestAMonthLeavesAndIsReadFromTheArchive(t *testing.T) {
 	leaves(t)
 	settings := testSettings(t)
 	token, at := lastYear(t, settings.Data)
-	shelf := filepath.Join(t.TempDir(), "archive")
-	args := []string{"retain", "--data", settings.Data, "--horizon", "2280h", "--archive", shelf}
+	storage := filepath.Join(t.TempDir(), "archive")
+	args := []string{"retain", "--data", settings.Data, "--horizon", "2280h", "--archive", storage}
 	if out := run(t, 0, append(args, "--dry-run")...); !strings.Contains(out, "10 rows would be archived, 10 of them would be pruned") {
 		t.Errorf("a dry run: %s", out)
 	}
@@ -80,14 +80,14 @@ func TestAMonthLeavesAndIsReadFromTheArchive(t *testing.T) {
 	}
 	run(t, 0, "verify", "--data", settings.Data)
 	whole := filepath.Join(t.TempDir(), "whole")
-	run(t, 0, "retain", "--data", settings.Data, "--archive", shelf, "--restore", whole)
+	run(t, 0, "retain", "--data", settings.Data, "--archive", storage, "--restore", whole)
 	run(t, 0, "rebuild", "--data", settings.Data)
 	run(t, 0, "verify", "--data", settings.Data)
 
 	for name, want := range map[string]struct {
 		data, archive string
 		status        int
-	}{"without the archive": {settings.Data, "", http.StatusGone}, "with the archive": {settings.Data, shelf, http.StatusOK}, "restored": {whole, "", http.StatusOK}} {
+	}{"without the archive": {settings.Data, "", http.StatusGone}, "with the archive": {settings.Data, storage, http.StatusOK}, "restored": {whole, "", http.StatusOK}} {
 		settings.Data, settings.Retention.Archive = want.data, want.archive
 		s := mustStart(t, settings)
 		fact := client.Event{ID: "again", Meter: "calls", Customer: "c1", Quantity: "3", Time: at}

@@ -56,8 +56,8 @@ type Server struct {
 	failed      chan error  // takes the first listener that fails
 	serving     sync.WaitGroup
 	billing     *billing.Service
-	shelf       retention.Shelf // nil: there is no archive
-	limits      *redis.Limits   // nil: the nodes share none
+	storage     retention.Storage // nil: there is no archive
+	limits      *redis.Limits     // nil: the nodes share none
 	stopJobs    func()
 	working     sync.WaitGroup // the jobs
 	ended       sync.Once
@@ -126,11 +126,11 @@ func (s *Server) open(ctx context.Context, fatal func(error)) error {
 		return err
 	}
 	kept := s.store // as it is, without what an archive adds
-	if s.shelf, err = s.settings.Retention.shelf(ctx); err != nil {
+	if s.storage, err = s.settings.Retention.storage(ctx); err != nil {
 		return err
 	}
-	if s.shelf != nil {
-		s.store = retention.NewReading(s.store, s.shelf)
+	if s.storage != nil {
+		s.store = retention.NewReading(s.store, s.storage)
 	}
 	s.log.Info("store open", "store", shownStore(&s.settings), "took", time.Since(began).Round(time.Millisecond))
 	limiter, err := s.limiter(m)

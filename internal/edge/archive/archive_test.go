@@ -57,7 +57,7 @@ func temp(t *testing.T, content []byte) *os.File {
 	return f
 }
 
-func read(t *testing.T, s retention.Shelf, name string) []byte {
+func read(t *testing.T, s retention.Storage, name string) []byte {
 	t.Helper()
 	blob, err := s.Open(ctx, name)
 	if err != nil {
@@ -70,14 +70,14 @@ func read(t *testing.T, s retention.Shelf, name string) []byte {
 	return b
 }
 
-// Both kinds of shelf keep a file under its name, replace it, and say when there is none.
+// Both kinds of storage keep a file under its name, replace it, and say when there is none.
 func TestShelves(t *testing.T) {
 	dir := t.TempDir()
 	folder, err := NewFolder(filepath.Join(dir, "deep", "archive"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, s := range map[string]retention.Shelf{"folder": folder, "bucket": server(t, nil)} {
+	for name, s := range map[string]retention.Storage{"folder": folder, "bucket": server(t, nil)} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := s.Open(ctx, "acme/none"); !errors.Is(err, os.ErrNotExist) {
 				t.Errorf("a file that is not there: %v", err)

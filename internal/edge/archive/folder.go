@@ -14,8 +14,8 @@ import (
 )
 
 var (
-	_ retention.Shelf = (*Folder)(nil)
-	_ retention.Shelf = (*Bucket)(nil)
+	_ retention.Storage = (*Folder)(nil)
+	_ retention.Storage = (*Bucket)(nil)
 )
 
 // Folder keeps archives in a directory.

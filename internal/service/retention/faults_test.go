@@ -43,29 +43,29 @@ func aged(t *testing.T) *life {
 	return l
 }
 
-// shelf is one that can be made to fail.
-type shelf struct {
-	retention.Shelf
+// storage is one that can be made to fail.
+type storage struct {
+	retention.Storage
 	put  func(name string, file *os.File) error
 	open func(name string) error
 }
 
-func (s *shelf) Put(ctx context.Context, name string, file *os.File) error {
+func (s *storage) Put(ctx context.Context, name string, file *os.File) error {
 	if s.put != nil {
 		if err := s.put(name, file); err != nil {
 			return err
 		}
 	}
-	return s.Shelf.Put(ctx, name, file)
+	return s.Storage.Put(ctx, name, file)
 }
 
-func (s *shelf) Open(ctx context.Context, name string) (retention.Blob, error) {
+func (s *storage) Open(ctx context.Context, name string) (retention.Blob, error) {
 	if s.open != nil {
 		if err := s.open(name); err != nil {
 			return nil, err
 		}
 	}
-	return s.Shelf.Open(ctx, name)
+	return s.Storage.Open(ctx, name)
 }
 
 var errBroken = errors.New("broken on purpose")
@@ -86,8 +86,8 @@ func (l *life) allThere() {
 	}
 }
 
-// Given an upload that breaks, a file that is damaged on the shelf, or one that is lost there, when a run archives,
-// then it fails and no row leaves; and the next run, on a shelf that works, does all of it.
+// Given an upload that breaks, a file that is damaged on the storage, or one that is lost there, when a run archives,
+// then it fails and no row leaves; and the next run, on a storage that works, does all of it.
 func TestNothingLeavesThatIsNotArchived(t *testing.T) {
 	flip := func(dir, suffix string, change func(b []byte) []byte) {
 		err := filepath.Walk(dir, func(path string, info os.FileInfo, err error) error {
@@ -104,9 +104,9 @@ func TestNothingLeavesThatIsNotArchived(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for name, bend := range map[string]func(l *life, s *shelf){
-		"the first upload fails": func(_ *life, s *shelf) { s.put = func(string, *os.File) error { return errBroken } },
-		"the manifest's upload fails": func(_ *life, s *shelf) {
+	for name, bend := range map[string]func(l *life, s *storage){
+		"the first upload fails": func(_ *life, s *storage) { s.put = func(string, *os.File) error { return errBroken } },
+		"the manifest's upload fails": func(_ *life, s *storage) {
 			s.put = func(name string, _ *os.File) error {
 				if strings.HasSuffix(name, ".json") {
 					return errBroken
@@ -114,20 +114,20 @@ func TestNothingLeavesThatIsNotArchived(t *testing.T) {
 				return nil
 			}
 		},
-		"a byte is flipped": func(l *life, s *shelf) {
+		"a byte is flipped": func(l *life, s *storage) {
 			s.open = func(string) error {
 				flip(l.dir, ".parquet", func(b []byte) []byte { b[len(b)/2] ^= 1; return b })
 				s.open = nil
 				return nil
 			}
 		},
-		"a file is cut": func(l *life, s *shelf) {
+		"a file is cut": func(l *life, s *storage) {
 			s.open = func(string) error { flip(l.dir, ".parquet", func(b []byte) []byte { return b[:len(b)-1] }); return nil }
 		},
-		"the manifest is another": func(l *life, s *shelf) {
+		"the manifest is another": func(l *life, s *storage) {
 			s.open = func(string) error { flip(l.dir, ".json", func(b []byte) []byte { return append(b, ' ') }); return nil }
 		},
-		"a file is lost": func(_ *life, s *shelf) {
+		"a file is lost": func(_ *life, s *storage) {
 			s.open = func(name string) error {
 				if strings.HasSuffix(name, ".parquet") {
 					return os.ErrNotExist
@@ -138,11 +138,11 @@ func TestNothingLeavesThatIsNotArchived(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := aged(t)
-			s := &shelf{Shelf: l.shelf}
+			s := &storage{Storage: l.storage}
 			bend(l, s)
 			_, err := retention.New(l.s, s).Run(ctx, retention.Options{Horizon: retention.MinHorizon, Temp: t.TempDir()})
 			if err == nil {
-				t.Fatal("a run on a broken shelf succeeded")
+				t.Fatal("a run on a broken storage succeeded")
 			}
 			l.allThere()
 			r := l.retain()
@@ -161,7 +161,7 @@ func TestADryRunChangesNothing(t *testing.T) {
 	l := aged(t)
 	before := map[string]ledger.Head{acme: l.head(acme), "_operator": l.head("_operator")}
 	o := retention.Options{Horizon: retention.MinHorizon, DryRun: true}
-	dry, err := retention.New(l.s, l.shelf).Run(ctx, o)
+	dry, err := retention.New(l.s, l.storage).Run(ctx, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -238,7 +238,7 @@ func TestTimeIsRequiredWithAHorizon(t *testing.T) {
 func TestAnArchiveOutOfReach(t *testing.T) {
 	l := aged(t)
 	l.retain()
-	s := &shelf{Shelf: l.shelf, open: func(string) error { return errBroken }}
+	s := &storage{Storage: l.storage, open: func(string) error { return errBroken }}
 	err := retention.NewReading(l.s, s).View(ctx, acme, func(v store.View) error {
 		return second(v.Rows(0, store.RowHint{Events: true}, func(*ledger.Row) bool { return true }))
 	})
@@ -249,7 +249,7 @@ func TestAnArchiveOutOfReach(t *testing.T) {
 
 func TestAShortHorizonIsRefused(t *testing.T) {
 	l := newLife(t, openNaive)
-	if _, err := retention.New(l.s, l.shelf).Run(ctx, retention.Options{Horizon: retention.MinHorizon - 1}); err == nil {
+	if _, err := retention.New(l.s, l.storage).Run(ctx, retention.Options{Horizon: retention.MinHorizon - 1}); err == nil {
 		t.Error("94 days were accepted")
 	}
 	l.allThere()

@@ -242,7 +242,7 @@ func TestVerifyEnds(t *testing.T) {
 	}
 	waiting, giveUp := context.WithCancel(ctx)
 	giveUp()
-	_, err = retention.New(e, l.shelf).Run(waiting, retention.Options{Horizon: retention.MinHorizon})
+	_, err = retention.New(e, l.storage).Run(waiting, retention.Options{Horizon: retention.MinHorizon})
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("pruning beside a snapshot did not end: %v", err)
 	}

@@ -23,8 +23,8 @@ import (
 const maxManifest = 64 << 20
 
 // openManifest reads a manifest and makes sure that it is the one that was meant.
-func openManifest(ctx context.Context, shelf Shelf, name string, sum [sha256.Size]byte) (manifest, error) {
-	blob, err := shelf.Open(ctx, name)
+func openManifest(ctx context.Context, storage Storage, name string, sum [sha256.Size]byte) (manifest, error) {
+	blob, err := storage.Open(ctx, name)
 	if err != nil {
 		return manifest{}, fmt.Errorf("open %s: %w", name, err)
 	}
@@ -42,7 +42,7 @@ func openManifest(ctx context.Context, shelf Shelf, name string, sum [sha256.Siz
 // rowsOf reads the rows of an archive in order, those above after. It checks every file's hash first when proving.
 type rowsOf struct {
 	ctx     context.Context
-	shelf   Shelf
+	storage Storage
 	files   []fileJSON
 	after   uint64
 	proving bool
@@ -53,8 +53,8 @@ type rowsOf struct {
 	at, n  int
 }
 
-func openRows(ctx context.Context, shelf Shelf, m *manifest, after uint64, proving bool) *rowsOf {
-	return &rowsOf{ctx: ctx, shelf: shelf, files: m.Files, after: after, proving: proving, some: make([]record, atOnce)}
+func openRows(ctx context.Context, storage Storage, m *manifest, after uint64, proving bool) *rowsOf {
+	return &rowsOf{ctx: ctx, storage: storage, files: m.Files, after: after, proving: proving, some: make([]record, atOnce)}
 }
 
 // next returns the next record, valid until the next call; io.EOF at the end.
@@ -91,7 +91,7 @@ func (r *rowsOf) next() (*record, error) {
 }
 
 func (r *rowsOf) open(f *fileJSON) (err error) {
-	if r.blob, err = r.shelf.Open(r.ctx, f.Name); err != nil {
+	if r.blob, err = r.storage.Open(r.ctx, f.Name); err != nil {
 		return err
 	}
 	if r.blob.Size() != f.Bytes {
@@ -149,14 +149,14 @@ func (r *rowsOf) close() (err error) {
 	return err
 }
 
-// readBack reads an archive whole, from the shelf, and compares it with the ledger row by row and with its own
+// readBack reads an archive whole, from the storage, and compares it with the ledger row by row and with its own
 // manifest.
 func (r *run) readBack(id string, want manifest) error {
-	m, err := openManifest(r.ctx, r.shelf, want.name, want.sum)
+	m, err := openManifest(r.ctx, r.storage, want.name, want.sum)
 	if err != nil {
 		return err
 	}
-	rows := openRows(r.ctx, r.shelf, &m, 0, true)
+	rows := openRows(r.ctx, r.storage, &m, 0, true)
 	defer func() { _ = rows.close() }() // was only read
 	p := proof{manifest: &m, leaves: sha256.New(), sums: map[uint32]*taken{}}
 	err = r.store.View(r.ctx, id, func(v store.View) error {

@@ -15,21 +15,21 @@ import (
 // Rows that cannot be read from the archive either are answered with Archived.
 type Reading struct {
 	store.Store
-	shelf Shelf
+	storage Storage
 }
 
-// NewReading reads what has left s from the shelf.
-func NewReading(s store.Store, shelf Shelf) *Reading { return &Reading{s, shelf} }
+// NewReading reads what has left s from the storage.
+func NewReading(s store.Store, storage Storage) *Reading { return &Reading{s, storage} }
 
 // View implements store.Store.
 func (s *Reading) View(ctx context.Context, tenantID string, fn func(store.View) error) error {
-	return s.Store.View(ctx, tenantID, func(v store.View) error { return fn(&view{v, ctx, s.shelf}) })
+	return s.Store.View(ctx, tenantID, func(v store.View) error { return fn(&view{v, ctx, s.storage}) })
 }
 
 type view struct {
 	store.View
-	ctx   context.Context
-	shelf Shelf
+	ctx     context.Context
+	storage Storage
 }
 
 // errEnough ends a walk over sections that has shown enough.
@@ -234,11 +234,11 @@ func (s *source) taken() { s.ahead = nil }
 // next reads a row. An archive that cannot be read leaves its month archived.
 func (s *source) next() (*ledger.Row, error) {
 	if s.rows == nil {
-		m, err := openManifest(s.v.ctx, s.v.shelf, s.archive.Manifest, s.archive.Sum)
+		m, err := openManifest(s.v.ctx, s.v.storage, s.archive.Manifest, s.archive.Sum)
 		if err != nil {
 			return nil, s.unreadable(err)
 		}
-		s.rows = openRows(s.v.ctx, s.v.shelf, &m, s.after, false)
+		s.rows = openRows(s.v.ctx, s.v.storage, &m, s.after, false)
 	}
 	rec, err := s.rows.next()
 	if errors.Is(err, io.EOF) {

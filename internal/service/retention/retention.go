@@ -6,9 +6,9 @@
 //
 //	floor       The operator's ledger is told where facts are refused from now on, then every tenant's own. A tenant's floor never
 //	            passes a month of its that is open and has counters. From the commit of that row on nothing is added below it.
-//	archive     A month below the floor is written to the shelf under names that contain the hash of the content, so that no
+//	archive     A month below the floor is written to the storage under names that contain the hash of the content, so that no
 //	            archive is ever replaced by another one.
-//	read back   Every byte is read again from the shelf and every row compared with the ledger's.
+//	read back   Every byte is read again from the storage and every row compared with the ledger's.
 //	base        The month's counters are recorded in the ledger: folding it again starts there.
 //	told        The row that says "archived" names the manifest and its hash.
 //	prune       The store takes the rows away, and with them, sooner or later, their keys.
@@ -47,7 +47,7 @@ type Options struct {
 	Horizon time.Duration
 	// DryRun says what a run would do and changes nothing.
 	DryRun bool
-	// Temp is where archives are put together before they go to the shelf. Default: the system's.
+	// Temp is where archives are put together before they go to the storage. Default: the system's.
 	Temp string
 	// Progress is told of each step and how far it has come. Default: nobody is.
 	Progress func(step string, done, total uint64)
@@ -71,16 +71,16 @@ type Month struct {
 	Waits string
 }
 
-// Service archives the ledgers of one store on one shelf.
+// Service archives the ledgers of one store on one storage.
 type Service struct {
-	store store.Store
-	shelf Shelf
+	store   store.Store
+	storage Storage
 }
 
 // New makes a service.
-func New(s store.Store, shelf Shelf) *Service { return &Service{s, shelf} }
+func New(s store.Store, storage Storage) *Service { return &Service{s, storage} }
 
-// Run moves the floor, archives what lies below it and prunes. Errors are those of the store and the shelf; nothing
+// Run moves the floor, archives what lies below it and prunes. Errors are those of the store and the storage; nothing
 // that was not archived and read back has then left.
 func (s *Service) Run(ctx context.Context, o Options) (Report, error) {
 	if o.Horizon < MinHorizon {
@@ -150,7 +150,7 @@ func (r *run) tenant(id string) error {
 	return nil
 }
 
-// archive carries one month to the shelf, proves that it is there, and records that in the ledger.
+// archive carries one month to the storage, proves that it is there, and records that in the ledger.
 func (r *run) archive(id string, m *monthFiles) error {
 	manifest, err := r.put(m)
 	if err != nil {

@@ -73,7 +73,7 @@ func TestManySegmentsLeaveAtOnce(t *testing.T) {
 		l.both(func(tx store.Tx) error { return storetest.ClosePeriod(tx, closing) })
 	}
 	segments := uint64(0)
-	r, err := retention.New(l.s, l.shelf).Run(ctx, retention.Options{Horizon: retention.MinHorizon, Temp: t.TempDir(),
+	r, err := retention.New(l.s, l.storage).Run(ctx, retention.Options{Horizon: retention.MinHorizon, Temp: t.TempDir(),
 		Progress: func(step string, _, total uint64) {
 			if step == "pruning" {
 				segments = total

@@ -31,7 +31,7 @@ const (
 	atOnce    = 256
 )
 
-// written is the months of one tenant, in files that are not on the shelf yet.
+// written is the months of one tenant, in files that are not on the storage yet.
 type written struct {
 	months map[calendar.Month]*monthFiles
 }
@@ -252,7 +252,7 @@ func (m *monthFiles) bytes() (n int64) {
 	return n
 }
 
-// put carries the month's files to the shelf and, when all are there, its manifest.
+// put carries the month's files to the storage and, when all are there, its manifest.
 func (r *run) put(m *monthFiles) (manifest, error) {
 	dir := folder(&m.tenant)
 	out := manifestJSON{Version: manifestVersion, Tenant: m.tenant.ID, Ledger: ledgerID(&m.tenant), Month: m.month.String(), Rows: m.rows, Stay: m.stay,
@@ -260,7 +260,7 @@ func (r *run) put(m *monthFiles) (manifest, error) {
 	for i, f := range m.files {
 		sum := f.sum.Sum(nil)
 		name := fmt.Sprintf("%s/%s-%04d-%x.parquet", dir, m.month, i+1, sum[:8])
-		if err := r.shelf.Put(r.ctx, name, f.temp); err != nil {
+		if err := r.storage.Put(r.ctx, name, f.temp); err != nil {
 			return manifest{}, fmt.Errorf("put %s: %w", name, err)
 		}
 		out.Files = append(out.Files, fileJSON{Name: name, Rows: f.rows, FirstSeq: f.first, LastSeq: f.last, Bytes: f.size, SHA256: hex.EncodeToString(sum)})
@@ -288,7 +288,7 @@ func (r *run) putBytes(name string, b []byte, dir string) error {
 	if _, err := temp.Write(b); err != nil {
 		return err
 	}
-	return r.shelf.Put(r.ctx, name, temp)
+	return r.storage.Put(r.ctx, name, temp)
 }
 
 func (m *monthFiles) sums() (out []meterJSON) {

@@ -35,12 +35,12 @@ var ctx = context.Background()
 // anything.
 type life struct {
 	*testing.T
-	clock  *storetest.Clock
-	s      store.Store
-	oracle store.Store
-	shelf  *archive.Folder
-	dir    string
-	sent   []usage.Event // everything that was ever accepted
+	clock   *storetest.Clock
+	s       store.Store
+	oracle  store.Store
+	storage *archive.Folder
+	dir     string
+	sent    []usage.Event // everything that was ever accepted
 }
 
 func newLife(t *testing.T, open func(t *testing.T, now func() time.Time) store.Store) *life {
@@ -49,7 +49,7 @@ func newLife(t *testing.T, open func(t *testing.T, now func() time.Time) store.S
 	clock.Set(time.Date(2025, 1, 1, 0, 0, 1, 0, time.UTC))
 	l := &life{T: t, clock: clock, s: open(t, clock.Now), oracle: naive.New(naive.Options{Now: clock.Now}), dir: t.TempDir()}
 	var err error
-	if l.shelf, err = archive.NewFolder(l.dir); err != nil {
+	if l.storage, err = archive.NewFolder(l.dir); err != nil {
 		t.Fatal(err)
 	}
 	typed := func(slug string, a meter.Aggregation, value string) meter.Meter {
@@ -133,7 +133,7 @@ func (l *life) head(id string) (h ledger.Head) {
 
 func (l *life) retain() retention.Report {
 	l.Helper()
-	r, err := retention.New(l.s, l.shelf).Run(ctx, retention.Options{Horizon: retention.MinHorizon, Temp: l.TempDir()})
+	r, err := retention.New(l.s, l.storage).Run(ctx, retention.Options{Horizon: retention.MinHorizon, Temp: l.TempDir()})
 	if err != nil {
 		l.Fatal(err)
 	}
@@ -230,7 +230,7 @@ func (l *life) compare() {
 	if want, got := fmt.Sprint(adjustments(l.T, l.oracle)), fmt.Sprint(adjustments(l.T, l.s)); want != got {
 		l.Fatalf("adjustments are\n%s, want\n%s", got, want)
 	}
-	for _, s := range []store.Store{l.s, retention.NewReading(l.s, l.shelf)} {
+	for _, s := range []store.Store{l.s, retention.NewReading(l.s, l.storage)} {
 		r, err := verify.Run(ctx, s, verify.Options{})
 		if err != nil {
 			l.Fatal(err)
@@ -362,7 +362,7 @@ func replayYear(t *testing.T, open func(t *testing.T, now func() time.Time) stor
 // readsAfterwards asks for what has left.
 func (l *life) readsAfterwards() {
 	l.Helper()
-	reading := retention.NewReading(l.s, l.shelf)
+	reading := retention.NewReading(l.s, l.storage)
 	if want, got := events(l.T, l.oracle), events(l.T, reading); strings.Join(want, "\n") != strings.Join(got, "\n") {
 		l.Errorf("read through the archive: %d rows, want %d", len(got), len(want))
 	}
@@ -408,7 +408,7 @@ func second(_ uint64, _ bool, err error) error { return err }
 func (l *life) restore() {
 	l.Helper()
 	restored := naive.New(naive.Options{Now: l.clock.Now})
-	if _, err := move.Run(ctx, retention.NewReading(l.s, l.shelf), restored, move.Options{}); err != nil {
+	if _, err := move.Run(ctx, retention.NewReading(l.s, l.storage), restored, move.Options{}); err != nil {
 		l.Fatal(err)
 	}
 	var h ledger.Head

@@ -22,7 +22,7 @@ import (
 func Compare(t TB, oracle, s store.Store, tenants ...string) {
 	t.Helper()
 	for _, id := range tenants {
-		want, got := paint(t, oracle, id), paint(t, s, id)
+		want, got := collect(t, oracle, id), collect(t, s, id)
 		same(t, id+": head", got.Head, want.Head)
 		same(t, id+": tenant", got.Tenant, want.Tenant)
 		same(t, id+": rows", got.Rows, want.Rows)
@@ -41,8 +41,8 @@ func Compare(t TB, oracle, s store.Store, tenants ...string) {
 	same(t, "tenants", allTenants(t, s), allTenants(t, oracle))
 }
 
-// portrait is everything that a tenant's ledger shows.
-type portrait struct {
+// showing is everything that a tenant's ledger shows.
+type showing struct {
 	Head        ledger.Head
 	Tenant      tenant.Tenant
 	Rows        []ledger.Row
@@ -71,11 +71,11 @@ type placed struct {
 // many is a page that holds all that a test makes.
 const many = 10_000
 
-func paint(t TB, s store.Store, id string) portrait {
+func collect(t TB, s store.Store, id string) showing {
 	t.Helper()
-	var p portrait
+	var p showing
 	err := s.View(context.Background(), id, func(v store.View) (err error) {
-		p = portrait{Head: v.Head(), Rows: readRows(t, v, 0, everything), Meters: allMeters(t, v)}
+		p = showing{Head: v.Head(), Rows: readRows(t, v, 0, everything), Meters: allMeters(t, v)}
 		if p.Tenant, err = store.Tenant(v); err != nil {
 			return err
 		}
@@ -92,13 +92,13 @@ func paint(t TB, s store.Store, id string) portrait {
 		if err != nil {
 			return err
 		}
-		if p.Plans, err = paintPlans(v, p.Meters, p.Periods); err != nil {
+		if p.Plans, err = collectPlans(v, p.Meters, p.Periods); err != nil {
 			return err
 		}
-		if err := p.paintRows(v); err != nil {
+		if err := p.collectRows(v); err != nil {
 			return err
 		}
-		if p.Entities, err = paintEntities(v); err != nil {
+		if p.Entities, err = collectEntities(v); err != nil {
 			return err
 		}
 		return v.Counters(store.CounterPlace{}, func(at store.CounterPlace, c *usage.Counter) bool {
@@ -120,8 +120,8 @@ func paint(t TB, s store.Store, id string) portrait {
 	return p
 }
 
-// paintRows looks every row up by what names it.
-func (p *portrait) paintRows(v store.View) error {
+// collectRows looks every row up by what names it.
+func (p *showing) collectRows(v store.View) error {
 	for i := range p.Rows {
 		r := &p.Rows[i]
 		if r.Kind() != ledger.EventRow {
@@ -133,7 +133,7 @@ func (p *portrait) paintRows(v store.View) error {
 			if a == nil {
 				continue
 			}
-			if err := p.paintAdjustment(v, a.ID); err != nil {
+			if err := p.collectAdjustment(v, a.ID); err != nil {
 				return err
 			}
 			continue
@@ -147,7 +147,7 @@ func (p *portrait) paintRows(v store.View) error {
 			if o.Why == usage.OnTime {
 				continue
 			}
-			if err := p.paintAdjustment(v, usage.LateID(r.Seq, o.Meter)); err != nil {
+			if err := p.collectAdjustment(v, usage.LateID(r.Seq, o.Meter)); err != nil {
 				return err
 			}
 		}
@@ -155,7 +155,7 @@ func (p *portrait) paintRows(v store.View) error {
 	return nil
 }
 
-func (p *portrait) paintAdjustment(v store.View, id string) error {
+func (p *showing) collectAdjustment(v store.View, id string) error {
 	a, err := store.Adjustment(v, id)
 	p.Adjustments = append(p.Adjustments, a)
 	return err
@@ -173,7 +173,7 @@ func cloneCounter(c *usage.Counter) usage.Counter {
 	return out
 }
 
-func compareCounters(t TB, id string, want, got portrait) {
+func compareCounters(t TB, id string, want, got showing) {
 	t.Helper()
 	if len(got.Counters) != len(want.Counters) {
 		t.Errorf("%s: %d counters, want %d", id, len(got.Counters), len(want.Counters))

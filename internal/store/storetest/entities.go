@@ -359,8 +359,8 @@ func (l *life) changeGadget(id string) {
 	l.update("change gadget", id, func(tx store.Tx) error { return PutGadget(tx, name, note, colors...) })
 }
 
-// paintEntities lists all entities by kind, and by the terms that they have.
-func paintEntities(v store.View) (map[string][]entity.Entity, error) {
+// collectEntities lists all entities by kind, and by the terms that they have.
+func collectEntities(v store.View) (map[string][]entity.Entity, error) {
 	all := Kinds()
 	out := map[string][]entity.Entity{}
 	for _, d := range all.All() {

@@ -150,7 +150,7 @@ type plans struct {
 	Tallies     []usage.Tally // of each meter in each period
 }
 
-func paintPlans(v store.View, meters []store.Meter, periods []usage.Period) (p plans, err error) {
+func collectPlans(v store.View, meters []store.Meter, periods []usage.Period) (p plans, err error) {
 	if p.Plans, err = store.List(v, &quota.PlanKind, store.Page{Limit: many}); err != nil {
 		return p, err
 	}
