@@ -157,3 +157,12 @@ func (s *Store) portError(ctx context.Context, err error) error {
 	}
 	return problem.Wrap(problem.Internal, err, "what the database holds cannot be read by this build")
 }
+
+// outOfTime says that the time which the store gave a transaction ran out: that is no end of the caller's own context.
+func outOfTime(ctx context.Context, err error) error {
+	if ctx.Err() == nil || !errors.Is(err, ctx.Err()) {
+		return err
+	}
+	p := problem.Wrap(problem.Unavailable, err, "the database did not answer in time; sending the same again is safe")
+	return p.Retry(retryAfter)
+}

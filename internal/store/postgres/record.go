@@ -72,13 +72,14 @@ func (w *work) prepare(set *residentSet) {
 func (l *lane) commitGroup(group []*work) error {
 	ctx, cancel := context.WithTimeout(context.Background(), l.s.options.StatementTimeout+l.s.options.LockTimeout)
 	defer cancel()
-	return l.s.again(ctx, func() error {
+	err := l.s.again(ctx, func() error {
 		err := l.tryGroup(ctx, group)
 		if err != nil {
 			l.forget(group)
 		}
 		return err
 	})
+	return outOfTime(ctx, err)
 }
 
 // forget drops all that a transaction which failed had found or changed in memory. The rules have changed counters of

@@ -158,13 +158,14 @@ func (s *Store) writing(ctx context.Context, tenantID string, fn writeFunc) erro
 	// A caller that goes away does not cut a commit in two: what has begun is ended, which the timeouts bound.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.options.StatementTimeout+s.options.LockTimeout)
 	defer cancel()
-	return s.again(ctx, func() error {
+	err = s.again(ctx, func() error {
 		err := s.tryWriting(ctx, l, fn)
 		if err != nil {
 			l.forget(nil)
 		}
 		return err
 	})
+	return outOfTime(ctx, err)
 }
 
 func (s *Store) tryWriting(ctx context.Context, l *lane, fn writeFunc) error {
