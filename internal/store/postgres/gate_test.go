@@ -96,6 +96,21 @@ func (g *gated) blocked() { blocked(g.T, g.url) }
 
 func blocked(t *testing.T, url string) {
 	t.Helper()
+	wait(t, url, "nobody came to wait", "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() "+
+		"AND wait_event_type = 'Lock'")
+}
+
+// resting waits until no transaction of the database runs a statement. A connection that is lost is also told to cancel
+// what it runs: at rest there is nothing to cancel, and its transaction stays open.
+func (g *gated) resting() {
+	g.Helper()
+	wait(g.T, g.url, "the statements did not end", "SELECT 1 WHERE NOT EXISTS (SELECT FROM pg_stat_activity "+
+		"WHERE datname = current_database() AND state = 'active' AND wait_event IS DISTINCT FROM 'ClientRead' AND pid <> pg_backend_pid())")
+}
+
+// wait asks until there is an answer.
+func wait(t *testing.T, url, otherwise, question string) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	c, err := pgconn.Connect(ctx, url)
@@ -105,11 +120,9 @@ func blocked(t *testing.T, url string) {
 	}
 	defer func() { _ = c.Close(ctx) }()
 	for {
-		r := c.ExecParams(ctx,
-			"SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'", nil, nil,
-			nil, nil).Read()
+		r := c.ExecParams(ctx, question, nil, nil, nil, nil).Read()
 		if r.Err != nil {
-			t.Errorf("nobody came to wait: %v", r.Err)
+			t.Errorf("%s: %v", otherwise, r.Err)
 			return
 		}
 		if len(r.Rows) > 0 {
@@ -143,6 +156,7 @@ func TestALostCommitIsWaitedFor(t *testing.T) {
 	g.says(1, numbered(1))
 	done := make(chan struct{})
 	late := func(client, server net.Conn, commit []byte) bool {
+		g.resting()
 		_ = client.Close()
 		g.blocked()
 		_, _ = server.Write(commit)
