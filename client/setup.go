@@ -9,11 +9,14 @@ import (
 
 // Tenant is one customer of the operator, with a ledger of its own.
 type Tenant struct {
-	ID             string    `json:"id"`
-	Name           string    `json:"name"`
-	AllowedOrigins []string  `json:"allowed_origins"`
-	State          string    `json:"state"`
-	CreatedAt      time.Time `json:"created_at"`
+	ID             string   `json:"id"`
+	Name           string   `json:"name"`
+	AllowedOrigins []string `json:"allowed_origins"`
+	State          string   `json:"state"`
+	// Epoch rises when the ledger goes on after it lost its last commits: sequence
+	// numbers are unique within one.
+	Epoch     int       `json:"epoch"`
+	CreatedAt time.Time `json:"created_at"`
 	// APIKey is the tenant's admin key. It is shown once, in the answer to
 	// CreateTenant; if that answer is lost and the call retried, it is empty, and
 	// the operator makes another key with CreateAPIKey.

@@ -30,7 +30,9 @@ them into one ledger, one count and one bill that both sides can check.`,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
 	r.command.AddCommand(
-		newServeCommand(), newDemoCommand(), newBenchCommand(), newVerifyCommand(), newRebuildCommand(), newMoveCommand(), newExportCommand(), newReplayCommand(), newRetainCommand(), newMigrateCommand(), newConfigCommand(), newVersionCommand(),
+		newServeCommand(), newDemoCommand(), newBenchCommand(), newVerifyCommand(), newRebuildCommand(), newMoveCommand(),
+		newExportCommand(), newReplayCommand(), newRetainCommand(), newEpochCommand(), newMigrateCommand(),
+		newConfigCommand(), newVersionCommand(),
 	)
 	r.watch(r.command)
 	return r

@@ -48,9 +48,11 @@ func samples() []sample {
 		of(&tenant.Kind, tenant.Tenant{
 			ID: "acme", Name: "Acme", AllowedOrigins: []string{"https://a.example"}, Salt: [32]byte{1, 2},
 			TreeKeys: []tree.Key{{FromSeq: 1, Secret: [32]byte{1, 2}}}, Closed: true,
+			Epochs:    []tenant.Epoch{{FromSeq: 7, At: 3, Reason: "restored"}},
 			CreatedAt: 1, ClosedAt: 2, MovedTo: "there", MovedAt: 3,
 		}, `{"id":"acme","name":"Acme","allowed_origins":["https://a.example"],"salt":"`+hash+
-			`","tree_keys":[{"from_seq":1,"key":"`+hash+`"}],"closed":true,"created_at":1,"closed_at":2,"moved_to":"there","moved_at":3}`),
+			`","tree_keys":[{"from_seq":1,"key":"`+hash+`"}],`+
+			`"epochs":[{"from_seq":7,"at":3,"reason":"restored"}],"closed":true,"created_at":1,"closed_at":2,"moved_to":"there","moved_at":3}`),
 		of(&tenant.KeyKind, tenant.APIKey{
 			ID: "acme.1", Name: "k", Scopes: tenant.Ingest | tenant.Read, Hash: [32]byte{1, 2}, CreatedAt: 1, ExpiresAt: 3,
 			RevokedAt: 2, RateLimit: tenant.RateLimit{RequestsPerSecond: 1, EventsPerSecond: 2, BytesPerSecond: 3},

@@ -36,6 +36,7 @@ type (
 		Origins   []string        `json:"allowed_origins,omitempty"`
 		Salt      []byte          `json:"salt"`
 		TreeKeys  []treeKeyShape  `json:"tree_keys"`
+		Epochs    []epochShape    `json:"epochs,omitempty"`
 		Closed    bool            `json:"closed,omitempty"`
 		CreatedAt calendar.Micros `json:"created_at"`
 		ClosedAt  calendar.Micros `json:"closed_at,omitempty"`
@@ -45,6 +46,11 @@ type (
 	treeKeyShape struct {
 		FromSeq uint64 `json:"from_seq"`
 		Key     []byte `json:"key"`
+	}
+	epochShape struct {
+		FromSeq uint64          `json:"from_seq"`
+		At      calendar.Micros `json:"at"`
+		Reason  string          `json:"reason"`
 	}
 	keyShape struct {
 		Name      string          `json:"name,omitempty"`
@@ -67,6 +73,9 @@ func encodeTenant(t *Tenant) []byte {
 	for i := range t.TreeKeys {
 		out.TreeKeys[i] = treeKeyShape{t.TreeKeys[i].FromSeq, t.TreeKeys[i].Secret[:]}
 	}
+	for _, e := range t.Epochs {
+		out.Epochs = append(out.Epochs, epochShape(e))
+	}
 	return entity.Shape(out)
 }
 
@@ -88,6 +97,9 @@ func decodeTenant(e *entity.Entity) (Tenant, error) {
 			return Tenant{}, fmt.Errorf("a key of its tree has %d bytes", len(k.Key))
 		}
 		out.TreeKeys = append(out.TreeKeys, key)
+	}
+	for _, e := range in.Epochs {
+		out.Epochs = append(out.Epochs, Epoch(e))
 	}
 	return out, nil
 }

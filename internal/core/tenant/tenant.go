@@ -34,6 +34,7 @@ type Tenant struct {
 	AllowedOrigins []string
 	Salt           [32]byte   // of derived keys; never changes, never shown
 	TreeKeys       []tree.Key // of the ledger's tree; never shown
+	Epochs         []Epoch    // after the first
 	Closed         bool       // refuses writes, stays readable
 	CreatedAt      calendar.Micros
 	ClosedAt       calendar.Micros

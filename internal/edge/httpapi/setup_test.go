@@ -18,7 +18,7 @@ func TestTenantsLifeOverHTTP(t *testing.T) {
 	}
 	w.keys["beta"] = a.text("api_key")
 	got := w.do(call{method: "GET", path: "/v1/tenants/beta", key: "beta"}).status(t, 200)
-	const want = `{"id":"beta","name":"Beta","allowed_origins":["https://app.example.com"],"state":"open","created_at":"2026-11-15T12:00:00Z","closed_at":null}` + "\n"
+	const want = `{"id":"beta","name":"Beta","allowed_origins":["https://app.example.com"],"state":"open","epoch":1,"created_at":"2026-11-15T12:00:00Z","closed_at":null}` + "\n"
 	if diff := cmp.Diff(want, string(got.body)); diff != "" {
 		t.Error(diff)
 	}

@@ -107,6 +107,7 @@ func appendTenant(b []byte, t *tenant.Tenant) []byte {
 	b = appendString(b, "name", t.Name)
 	b = appendStrings(b, "allowed_origins", t.AllowedOrigins)
 	b = appendString(b, "state", openOrClosed(t.Closed))
+	b = appendInt(b, "epoch", int64(len(t.Epochs)+1))
 	b = appendMoment(b, "created_at", t.CreatedAt)
 	b = appendMomentIf(b, "closed_at", t.ClosedAt, t.Closed)
 	b = appendPresent(b, "moved_to", t.MovedTo)

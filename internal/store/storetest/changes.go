@@ -3,6 +3,7 @@ package storetest
 import (
 	"context"
 	"crypto/sha256"
+	"fmt"
 	"slices"
 
 	"github.com/tallystick/tallystick/internal/core/audit"
@@ -35,6 +36,18 @@ func change(what, action, id string, s entity.State) ledger.Change {
 // PutTenant appends the tenant as it is from then on.
 func PutTenant(tx store.Tx, t tenant.Tenant) error {
 	_, err := tx.Append(change("tenant", "put", t.ID, tenant.Kind.State(&t)))
+	return err
+}
+
+// BeginEpoch appends the beginning of the tenant's next epoch. The key that the tree has from then on is a function of
+// the row.
+func BeginEpoch(tx store.Tx, t *tenant.Tenant) error {
+	e := tenant.Epoch{FromSeq: tx.Head().Seq + 1, At: tx.Now(), Reason: "restored from a copy"}
+	secret := sha256.Sum256(fmt.Appendf(nil, "tree of %s after row %d", t.ID, e.FromSeq))
+	if err := t.BeginEpoch(e, secret); err != nil {
+		return err
+	}
+	_, err := tx.Append(change("epoch", "begun", t.ID, tenant.Kind.State(t)))
 	return err
 }
 

@@ -223,13 +223,19 @@ func (l *life) closePeriod(id string) {
 	l.update("close", id, func(tx store.Tx) error { return ClosePeriod(tx, m) })
 }
 
-// changeTenant renames, or closes for good, which most lives should not live to see early.
+// changeTenant renames, begins an epoch, or closes for good, which most lives should not live to see early.
 func (l *life) changeTenant(id string) {
 	last := rapid.IntRange(0, 5).Draw(l.T, "last") == 0
+	restored := rapid.IntRange(0, 2).Draw(l.T, "restored") == 0
 	l.update("change tenant", id, func(tx store.Tx) error {
 		t, err := store.Tenant(tx)
 		if err != nil {
 			return err
+		}
+		if restored {
+			if err := BeginEpoch(tx, &t); err != nil {
+				return err
+			}
 		}
 		t.Name += "'"
 		if last && !t.Closed {
