@@ -7,6 +7,9 @@ SHELL := /bin/bash
 
 FUZZTIME ?= 30s
 
+# The golden stores of the formats that are now.
+GOLDEN ?= 1
+
 # More flags for bench and bench-growth, such as BENCH='--only engine,1000x16'.
 BENCH ?=
 GROWTH_KEYS ?= 100000000
@@ -101,6 +104,11 @@ test-fast: deps ## Run all tests and fuzz seeds without the race detector
 
 # Lives of the server in a soak; an hour or so for the default on a small machine.
 KILL_CYCLES ?= 5000
+
+.PHONY: golden
+golden: deps ## Make the golden stores GOLDEN (a name; the tests read all that are there) of the present formats
+	go test -count=1 -run '^TestGoldenStores$$' ./internal/store/engine -args -golden $(GOLDEN)
+	go test -count=1 -run '^TestGoldenStores$$' ./internal/store/postgres -args -golden $(GOLDEN)
 
 .PHONY: soak
 soak: ## Kill the real binary under load KILL_CYCLES (5000) times, then prove the ledger

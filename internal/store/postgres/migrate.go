@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"database/sql"
 	"embed"
 	"errors"
 	"fmt"
@@ -26,7 +25,24 @@ const versionTable = "schema_versions"
 const migrationLock = 0x74616c6c7973746b
 
 // Migrate brings the database's schema up to date. Several nodes may do so at once: one does it and the others wait.
-func Migrate(ctx context.Context, url string) (err error) {
+func Migrate(ctx context.Context, url string) error {
+	return migrateBy(ctx, url, func(p *goose.Provider) error {
+		have, newest, err := p.GetVersions(ctx)
+		if err != nil {
+			return fmt.Errorf("read the schema's version: %w", err)
+		}
+		if have > newest {
+			return fmt.Errorf("the schema is of version %d, this build knows %d: use a newer tallystick", have, newest)
+		}
+		if _, err := p.Up(ctx); err != nil {
+			return fmt.Errorf("migrate from version %d: %w", have, err)
+		}
+		return nil
+	})
+}
+
+// migrateBy runs fn while nobody else migrates the database. The lock ends with its connection.
+func migrateBy(ctx context.Context, url string, fn func(p *goose.Provider) error) (err error) {
 	config, err := pgx.ParseConfig(url)
 	if err != nil {
 		return fmt.Errorf("parse the database's URL: %w", err)
@@ -45,28 +61,14 @@ func Migrate(ctx context.Context, url string) (err error) {
 	if _, err := conn.ExecContext(ctx, "CREATE SCHEMA IF NOT EXISTS "+Schema); err != nil {
 		return fmt.Errorf("make the schema: %w", err)
 	}
-	return migrate(ctx, db)
-}
-
-// migrate runs what the database lacks. The lock is held, and ends with its connection.
-func migrate(ctx context.Context, db *sql.DB) error {
 	files, err := fs.Sub(migrations, "migrations")
 	if err != nil {
 		return err
 	}
-	p, err := goose.NewProvider(goose.DialectPostgres, db, files, goose.WithTableName(versionTable), goose.WithDisableGlobalRegistry(true))
+	p, err := goose.NewProvider(goose.DialectPostgres, db, files, goose.WithTableName(versionTable),
+		goose.WithDisableGlobalRegistry(true))
 	if err != nil {
 		return fmt.Errorf("read the migrations: %w", err)
 	}
-	have, newest, err := p.GetVersions(ctx)
-	if err != nil {
-		return fmt.Errorf("read the schema's version: %w", err)
-	}
-	if have > newest {
-		return fmt.Errorf("the schema is of version %d, this build knows %d: use a newer tallystick", have, newest)
-	}
-	if _, err := p.Up(ctx); err != nil {
-		return fmt.Errorf("migrate from version %d: %w", have, err)
-	}
-	return nil
+	return fn(p)
 }
