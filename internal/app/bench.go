@@ -73,7 +73,8 @@ func bench(c *cobra.Command, o benchOptions) (err error) {
 		o.Key = os.Getenv(rootKeyVariable)
 	}
 	if o.URL != "" && !o.allowRemote && !isLoopback(o.URL) {
-		return wrongUse("--url names another machine: load it only if it is yours to load, and say so with --allow-remote")
+		return wrongUse("--url names another machine: load it only if it is yours to load, and say so with " +
+			"--allow-remote")
 	}
 	if o.URL == "" {
 		stop, failed := o.startServer(c)
@@ -126,7 +127,8 @@ func (o *benchOptions) startServer(c *cobra.Command) (stop func() error, err err
 		return nil, fmt.Errorf("make a temporary directory: %w", err)
 	}
 	// The server outlives an interrupt, so that requests under way are answered.
-	s, err := Start(context.WithoutCancel(c.Context()), ServerOptions{Settings: settings, Logger: newLogger(c.ErrOrStderr(), settings.Log)})
+	s, err := Start(context.WithoutCancel(c.Context()),
+		ServerOptions{Settings: settings, Logger: newLogger(c.ErrOrStderr(), settings.Log)})
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(settings.Data))
 	}
@@ -138,9 +140,12 @@ func showBench(out io.Writer, r *load.Report, asJSON bool) error {
 	if asJSON {
 		return printJSON(out, r)
 	}
-	fmt.Fprintf(out, "%s in %.2f s: %.0f events/s, %.0f requests/s\n", counted(r.Events, "event"), r.Seconds, r.EventsPerSecond, r.RequestsPerSecond)
-	fmt.Fprintf(out, "accepted %d, duplicates %d, requests sent again because the server was busy %d\n", r.Accepted, r.Duplicates, r.Retries)
-	fmt.Fprintf(out, "latency of a request: p50 %s, p99 %s, p99.9 %s, longest %s\n", micros(r.Latency.P50), micros(r.Latency.P99), micros(r.Latency.P999), micros(r.Latency.Max))
+	fmt.Fprintf(out, "%s in %.2f s: %.0f events/s, %.0f requests/s\n", counted(r.Events, "event"), r.Seconds,
+		r.EventsPerSecond, r.RequestsPerSecond)
+	fmt.Fprintf(out, "accepted %d, duplicates %d, requests sent again because the server was busy %d\n", r.Accepted,
+		r.Duplicates, r.Retries)
+	fmt.Fprintf(out, "latency of a request: p50 %s, p99 %s, p99.9 %s, longest %s\n", micros(r.Latency.P50),
+		micros(r.Latency.P99), micros(r.Latency.P999), micros(r.Latency.Max))
 	fmt.Fprintf(out, "per event: %.1f bytes of body", r.BodyBytes)
 	if r.JournalBytes != nil {
 		fmt.Fprintf(out, ", %.1f bytes of journal", *r.JournalBytes)
@@ -150,7 +155,8 @@ func showBench(out io.Writer, r *load.Report, asJSON bool) error {
 	}
 	fmt.Fprintln(out)
 	if r.Proved {
-		fmt.Fprintf(out, "proved: %s, each equal to what was sent (%.2f s)\n", counted(r.Counters, "counter"), r.ProofSeconds)
+		fmt.Fprintf(out, "proved: %s, each equal to what was sent (%.2f s)\n", counted(r.Counters, "counter"),
+			r.ProofSeconds)
 	}
 	return nil
 }

@@ -18,13 +18,16 @@ func runBench(t *testing.T, args ...string) (code int, out, errOut string) {
 }
 
 func TestBenchProvesTheTotalsOfItsOwnServer(t *testing.T) {
-	code, out, errOut := runBench(t, "--events", "3000", "--batch", "50", "--connections", "3", "--tenants", "2", "--customers", "40", "--duplicates", "0.1")
-	if code != exitOK || !strings.Contains(out, "3000 events in ") || !strings.Contains(out, "each equal to what was sent") {
+	code, out, errOut := runBench(t, "--events", "3000", "--batch", "50", "--connections", "3", "--tenants", "2",
+		"--customers", "40", "--duplicates", "0.1")
+	if code != exitOK || !strings.Contains(out, "3000 events in ") ||
+		!strings.Contains(out, "each equal to what was sent") {
 		t.Errorf("exit %d\n%s\n%s", code, out, errOut)
 	}
 	code, out, errOut = runBench(t, "--duration", "1ns", "--batch", "1", "--connections", "2", "--json")
 	var r load.Report
-	if err := json.Unmarshal([]byte(out), &r); err != nil || code != exitOK || !r.Proved || r.Requests != 2 || r.Accepted != 2 {
+	if err := json.Unmarshal([]byte(out), &r); err != nil || code != exitOK || !r.Proved || r.Requests != 2 ||
+		r.Accepted != 2 {
 		t.Errorf("exit %d, %v\n%s\n%s", code, err, out, errOut)
 	}
 }
@@ -61,8 +64,10 @@ func TestBenchFailsWithoutAServer(t *testing.T) {
 
 func TestLoopback(t *testing.T) {
 	for text, want := range map[string]bool{
-		"http://127.0.0.1:8080": true, "http://[::1]:80": true, "http://localhost:8080": true, "https://127.9.9.9": true,
-		"http://10.0.0.1": false, "http://localhost.example.com": false, "http://127.0.0.1.example.com": false, "http://": false, ":": false,
+		"http://127.0.0.1:8080": true, "http://[::1]:80": true, "http://localhost:8080": true,
+		"https://127.9.9.9": true,
+		"http://10.0.0.1":   false, "http://localhost.example.com": false, "http://127.0.0.1.example.com": false,
+		"http://": false, ":": false,
 	} {
 		if isLoopback(text) != want {
 			t.Errorf("%s: %t", text, !want)

@@ -19,7 +19,8 @@ func (h *HTTPSettings) maxConnections(limit uint64, log *slog.Logger) int {
 	room := int(min(limit, 1<<30))
 	room -= min(reservedDescriptors, room/2)
 	if h.MaxConnections > room {
-		log.Warn("http.max_connections is more than the limit of open files has room for beside the store's own: raise that limit",
+		log.Warn("http.max_connections is more than the limit of open files has room for beside the store's own: "+
+			"raise that limit",
 			"max_connections", h.MaxConnections, "open_files", limit, "taken", room)
 	}
 	if h.MaxConnections == 0 || h.MaxConnections > room {
@@ -44,16 +45,20 @@ func (m *metrics) watchConnections(api *httpapi.Server) {
 	}
 	counter := func(opts prometheus.Opts, reason string, of func(httpapi.ConnectionCounts) int64) prometheus.Collector {
 		opts.ConstLabels = prometheus.Labels{"reason": reason}
-		return prometheus.NewCounterFunc(prometheus.CounterOpts(opts), func() float64 { return float64(of(api.Connections())) })
+		return prometheus.NewCounterFunc(prometheus.CounterOpts(opts), func() float64 {
+			return float64(of(api.Connections()))
+		})
 	}
-	refused := name("connections_refused_total", "Connections that were refused: all places were taken, or all of their address.")
+	refused := name("connections_refused_total",
+		"Connections that were refused: all places were taken, or all of their address.")
 	m.registry.MustRegister(
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts(name("connections", "Connections that are open.")),
 			func() float64 { return float64(api.Connections().Open) }),
 		counter(refused, "all", func(c httpapi.ConnectionCounts) int64 { return c.Refused }),
 		counter(refused, "address", func(c httpapi.ConnectionCounts) int64 { return c.Crowded }),
 		prometheus.NewCounterFunc(prometheus.CounterOpts(name("connections_displaced_total",
-			"Connections without a valid key that were closed to make room for a new one, because all places were taken.")),
+			"Connections without a valid key that were closed to make room for a new one, because all places were "+
+				"taken.")),
 			func() float64 { return float64(api.Connections().Displaced) }),
 	)
 }

@@ -24,7 +24,7 @@ func newDemoCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "demo",
 		Short: "See it work: sample tenants, a story of good and bad events, a running server",
-		Long: `Starts a server with its store in a temporary directory, tells a short story of events
+		Long: `Starts a server with its store in a temporary directory, plays a short story of events
 that are counted, repeated, contradicted, late, early, wrong and corrected, checks every
 answer, and then serves a slow stream of events until Ctrl-C.`,
 		Example: `  tallystick demo
@@ -48,7 +48,8 @@ type demoOptions struct {
 func demo(c *cobra.Command, o demoOptions) (err error) {
 	heap.Tune()
 	settings := defaultSettings()
-	settings.Data, settings.Listen, settings.Log.Level, settings.Engine.SegmentBytes = o.data, o.listen, "warn", demoSegment
+	settings.Data, settings.Listen, settings.Log.Level, settings.Engine.SegmentBytes = o.data, o.listen, "warn",
+		demoSegment
 	if o.data == "" {
 		if settings.Data, err = os.MkdirTemp("", "tallystick-demo-"); err != nil {
 			return fmt.Errorf("make a temporary directory: %w", err)
@@ -66,17 +67,17 @@ func demo(c *cobra.Command, o demoOptions) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Shutdown()) }()
-	told := &story{ctx: c.Context(), out: c.OutOrStdout(), json: o.json, url: s.URL(), rootKey: settings.RootKey}
-	if err := told.tell(); err != nil {
+	shown := &story{ctx: c.Context(), out: c.OutOrStdout(), json: o.json, url: s.URL(), rootKey: settings.RootKey}
+	if err := shown.play(); err != nil {
 		return err
 	}
 	if o.once {
 		return nil
 	}
 	if !o.json {
-		told.whereToLook()
+		shown.whereToLook()
 	}
-	return told.stream(s.Wait)
+	return shown.stream(s.Wait)
 }
 
 // whereToLook prints what a person can paste.

@@ -47,7 +47,8 @@ func TestACopyThatIsBroughtBackBeginsAnEpoch(t *testing.T) {
 	settings.Data = copied
 	run(t, 2, "epoch", "--data", copied)
 	run(t, 2, "epoch", "--data", filepath.Join(copied, "nowhere"), "--reason", "r")
-	if out := run(t, 1, "epoch", "--data", copied, "--reason", strings.Repeat("r", 501)); !strings.Contains(out, "500") {
+	if out := run(t, 1, "epoch", "--data", copied, "--reason",
+		strings.Repeat("r", 501)); !strings.Contains(out, "500") {
 		t.Errorf("a reason that is too long: %s", out)
 	}
 	var begun struct {
@@ -81,7 +82,8 @@ func TestACopyThatIsBroughtBackBeginsAnEpoch(t *testing.T) {
 		!strings.Contains(out, "2 ledgers left alone") {
 		t.Errorf("an epoch of ledgers that were moved: %s", out)
 	}
-	if out := run(t, 0, "epoch", "--store", url, "--reason", "failover"); !strings.Contains(out, "in 1 tenant and the operator's own ledger") {
+	if out := run(t, 0, "epoch", "--store", url, "--reason",
+		"failover"); !strings.Contains(out, "in 1 tenant and the operator's own ledger") {
 		t.Errorf("an epoch in a database: %s", out)
 	}
 	run(t, 0, "verify", "--store", url)

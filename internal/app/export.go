@@ -60,7 +60,8 @@ a database may be.`,
 	urlFlag(c, &server)
 	c.Flags().StringVar(&out, "out", "", "the `FOLDER` to fill, or - for standard output")
 	c.Flags().StringVar(&format, "format", string(export.Parquet), "parquet, csv or ndjson")
-	c.Flags().StringVar(&kind, "rows", string(export.Events), "events, entries of accounts, or changes: what the audit log shows")
+	c.Flags().StringVar(&kind, "rows", string(export.Events),
+		"events, entries of accounts, or changes: what the audit log shows")
 	c.Flags().StringVar(&o.Filter.Tenant, "tenant", "", "only this tenant's rows; default: everybody's")
 	c.Flags().StringVar(&o.Filter.Meter, "meter", "", "only events that fed this meter")
 	c.Flags().StringVar(&o.Filter.Customer, "customer", "", "only this customer's events")
@@ -96,7 +97,8 @@ func momentFlag(name, text string) (*calendar.Micros, error) {
 	}
 	m, ok := calendar.ParseMoment(text)
 	if !ok {
-		return nil, wrongUse("--%s: %q is neither a time like 2026-11-15T02:10:00Z nor a date like 2026-11-15, which is midnight in UTC", name, text)
+		return nil, wrongUse("--%s: %q is neither a time like 2026-11-15T02:10:00Z nor a date like 2026-11-15, which "+
+			"is midnight in UTC", name, text)
 	}
 	return &m, nil
 }
@@ -126,6 +128,7 @@ func runExport(c *cobra.Command, s export.Source, o export.Options, asJSON bool)
 	if asJSON {
 		return printJSON(c.OutOrStdout(), report)
 	}
-	fmt.Fprintf(c.ErrOrStderr(), "ok: %s of %s exported\n", counted(report.Rows, "row"), counted(report.Tenants, "tenant"))
+	fmt.Fprintf(c.ErrOrStderr(), "ok: %s of %s exported\n", counted(report.Rows, "row"),
+		counted(report.Tenants, "tenant"))
 	return nil
 }

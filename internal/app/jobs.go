@@ -17,7 +17,9 @@ type job struct {
 func (s *Server) jobs() []job {
 	var out []job
 	if p := s.settings.Periods; p.AutoClose {
-		out = append(out, job{"closing periods", p.CheckEvery, func(ctx context.Context) (int, error) { return s.billing.CloseDue(ctx, p.Grace) }})
+		out = append(out, job{"closing periods", p.CheckEvery, func(ctx context.Context) (int, error) {
+			return s.billing.CloseDue(ctx, p.Grace)
+		}})
 	}
 	if r := s.settings.Retention; r.Horizon > 0 {
 		out = append(out, job{"archiving what is beyond the horizon", r.Every, s.retain})

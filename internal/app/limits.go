@@ -37,7 +37,8 @@ func (r RateSettings) rate() limit.Rate {
 
 func (r RateSettings) check(name string) error {
 	const most = 1 << 50
-	return errors.Join(within(name+".requests_per_second", r.RequestsPerSecond, 0, most), within(name+".events_per_second", r.EventsPerSecond, 0, most),
+	return errors.Join(within(name+".requests_per_second", r.RequestsPerSecond, 0, most),
+		within(name+".events_per_second", r.EventsPerSecond, 0, most),
 		within(name+".bytes_per_second", r.BytesPerSecond, 0, most))
 }
 

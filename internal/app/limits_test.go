@@ -70,7 +70,8 @@ func twoNodes(t *testing.T, bend func(*Settings)) (nodes [2]*Server, token strin
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := connect(t, nodes[0], made.APIKey).CreateMeter(context.Background(), client.Meter{Slug: "calls", Aggregation: "sum"}); err != nil {
+	if _, err := connect(t, nodes[0], made.APIKey).CreateMeter(context.Background(),
+		client.Meter{Slug: "calls", Aggregation: "sum"}); err != nil {
 		t.Fatal(err)
 	}
 	return nodes, made.APIKey
@@ -81,12 +82,15 @@ func twoNodes(t *testing.T, bend func(*Settings)) (nodes [2]*Server, token strin
 func TestNodesShareLimitsAsLongAsTheyCan(t *testing.T) {
 	leaves(t)
 	shared := redistest.Start(t)
-	nodes, token := twoNodes(t, func(s *Settings) { s.RateLimits.Redis, s.RateLimits.Tenant.EventsPerSecond = shared.URL(), 2 })
+	nodes, token := twoNodes(t, func(s *Settings) {
+		s.RateLimits.Redis, s.RateLimits.Tenant.EventsPerSecond = shared.URL(), 2
+	})
 	for status := 0; status != http.StatusOK; { // the bucket may not be full at once
 		status, _ = post(t, nodes[0], "/v1/events", token, events(1000))
 	}
 	status, h := post(t, nodes[1], "/v1/events", token, events(1))
-	if wait, _ := strconv.Atoi(h.Get("Retry-After")); status != http.StatusTooManyRequests || wait < 60 || h.Get("Tally-Ratelimit") != "1" || h.Get("RateLimit-Limit") != "2" {
+	if wait, _ := strconv.Atoi(h.Get("Retry-After")); status != http.StatusTooManyRequests || wait < 60 ||
+		h.Get("Tally-Ratelimit") != "1" || h.Get("RateLimit-Limit") != "2" {
 		t.Errorf("the other node: %d, %v", status, h)
 	}
 	checkMetric(t, nodes[1], `tallystick_ratelimit_refused_total{by="tenant",dimension="events"} 1`)
@@ -126,7 +130,9 @@ func TestNodesTogetherKeepALimit(t *testing.T) {
 	leaves(t)
 	shared := redistest.Start(t)
 	const rate = 20
-	nodes, token := twoNodes(t, func(s *Settings) { s.RateLimits.Redis, s.RateLimits.APIKey.RequestsPerSecond = shared.URL(), rate })
+	nodes, token := twoNodes(t, func(s *Settings) {
+		s.RateLimits.Redis, s.RateLimits.APIKey.RequestsPerSecond = shared.URL(), rate
+	})
 	var passed, refused atomic.Int64
 	var wg sync.WaitGroup
 	began := time.Now()
@@ -145,7 +151,8 @@ func TestNodesTogetherKeepALimit(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if most := rate + rate*time.Since(began).Seconds(); float64(passed.Load()) > most || passed.Load()+refused.Load() != 160 {
+	if most := rate + rate*time.Since(began).Seconds(); float64(passed.Load()) > most ||
+		passed.Load()+refused.Load() != 160 {
 		t.Errorf("%d passed and %d were refused; at most %f could pass", passed.Load(), refused.Load(), most)
 	}
 	for _, s := range nodes {
@@ -166,7 +173,8 @@ func TestNewRequestKeysAreLimited(t *testing.T) {
 		t.Fatal(err)
 	}
 	meter := func(n int) (int, http.Header) {
-		return post(t, s, "/v1/meters", made.APIKey, fmt.Sprintf(`{"slug":"m%d","aggregation":"sum"}`, n), "Idempotency-Key", fmt.Sprint(n))
+		return post(t, s, "/v1/meters", made.APIKey, fmt.Sprintf(`{"slug":"m%d","aggregation":"sum"}`, n),
+			"Idempotency-Key", fmt.Sprint(n))
 	}
 	created, limited := 0, -1
 	for n := 0; limited < 0; n++ {

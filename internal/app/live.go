@@ -26,13 +26,16 @@ func verifyLive(ctx context.Context, s store.Store, tenantID string, progress fu
 		return verify.Run(ctx, only(s, tenantID), books)
 	}
 	if tenantID == "" {
-		err := e.Verify(ctx, func(done, total int64) { progress(stageFiles, uint64(max(done, 0)), uint64(max(total, 0))) })
+		err := e.Verify(ctx, func(done, total int64) {
+			progress(stageFiles, uint64(max(done, 0)), uint64(max(total, 0)))
+		})
 		if err != nil && !isFinding(err) {
 			return report, err
 		}
 		if err != nil {
 			report.Found++
-			report.Differences = append(report.Differences, verify.Difference{What: "files", Want: "whole, and as the journal has it", Got: err.Error()})
+			report.Differences = append(report.Differences,
+				verify.Difference{What: "files", Want: "whole, and as the journal has it", Got: err.Error()})
 			return report, nil
 		}
 	}
@@ -44,7 +47,7 @@ func verifyLive(ctx context.Context, s store.Store, tenantID string, progress fu
 	return verify.Run(ctx, only(moment, tenantID), books)
 }
 
-// isFinding tells what is wrong with files from what kept them from being read to their end.
+// isFinding separates what is wrong with files from what kept them from being read to their end.
 func isFinding(err error) bool {
 	return problem.CodeOf(err) == "" && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
 }

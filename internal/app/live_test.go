@@ -45,7 +45,8 @@ func TestVerifyingWhileServingNamesADamagedFile(t *testing.T) {
 	flip(t, sortedFile(t, dir, figures))
 	ignore := func(string, uint64, uint64) {}
 	first, err := verifyLive(ctx, e, "", ignore)
-	if err != nil || first.OK() || len(first.Differences) != 1 || !strings.Contains(first.Differences[0].Got, "slice damaged") {
+	if err != nil || first.OK() || len(first.Differences) != 1 ||
+		!strings.Contains(first.Differences[0].Got, "slice damaged") {
 		t.Fatalf("%+v, %v", first, err)
 	}
 	if noted.Load() != 1 {

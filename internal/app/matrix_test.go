@@ -94,7 +94,8 @@ type matrix struct {
 
 func newMatrix(t *testing.T) *matrix {
 	t.Helper()
-	m := &matrix{T: t, server: mustStart(t, testSettings(t)), keys: map[string]map[string]string{}, named: map[string]string{}}
+	m := &matrix{T: t, server: mustStart(t, testSettings(t)), keys: map[string]map[string]string{},
+		named: map[string]string{}}
 	ctx := context.Background()
 	operator := connect(t, m.server, testRootKey)
 	for _, id := range []string{"acme", "bolt"} {
@@ -123,13 +124,16 @@ func (m *matrix) furnish(c *client.Client) {
 	m.Helper()
 	ctx := context.Background()
 	_, errMeter := c.CreateMeter(ctx, client.Meter{Slug: "acme_calls", Aggregation: "sum"})
-	_, errEvent := c.SendEvent(ctx, &client.Event{ID: "acme-event", Meter: "acme_calls", Customer: "acme-customer", Quantity: "1"})
+	_, errEvent := c.SendEvent(ctx, &client.Event{ID: "acme-event", Meter: "acme_calls", Customer: "acme-customer",
+		Quantity: "1"})
 	event, errRead := c.Event(ctx, "acme-event")
 	if err := errors.Join(errMeter, errEvent, errRead); err != nil {
 		m.Fatal(err)
 	}
 	period := event.Time.UTC().Format("2006-01")
-	adjustment, err := c.CreateAdjustment(ctx, client.NewAdjustment{Meter: "acme_calls", Customer: "acme-customer", Period: period, Amount: "1", Reason: "acme's"})
+	adjustment, err := c.CreateAdjustment(ctx,
+		client.NewAdjustment{Meter: "acme_calls", Customer: "acme-customer", Period: period, Amount: "1",
+			Reason: "acme's"})
 	if err != nil {
 		m.Fatal(err)
 	}
@@ -137,9 +141,12 @@ func (m *matrix) furnish(c *client.Client) {
 	if err != nil {
 		m.Fatal(err)
 	}
-	m.named = map[string]string{"tenants": "acme", "api-keys": spare.ID, "meters": "acme_calls", "events": "acme-event", "adjustments": adjustment.ID,
-		"periods": period, "plans": "acme-plan", "customers": "acme-customer", "audit-events": "aud_1", "ledgers": "acme"}
-	for _, put := range []operation{{method: "PUT", path: "/v1/plans/acme-plan"}, {method: "PUT", path: "/v1/customers/acme-customer/plan"}} {
+	m.named = map[string]string{"tenants": "acme", "api-keys": spare.ID, "meters": "acme_calls", "events": "acme-event",
+		"adjustments": adjustment.ID, "periods": period, "plans": "acme-plan", "customers": "acme-customer",
+		"audit-events": "aud_1",
+		"ledgers":      "acme"}
+	for _, put := range []operation{{method: "PUT", path: "/v1/plans/acme-plan"},
+		{method: "PUT", path: "/v1/customers/acme-customer/plan"}} {
 		body := `{}`
 		if strings.HasSuffix(put.path, "/plan") {
 			body = `{"plan":"acme-plan"}`
@@ -216,7 +223,8 @@ func TestWhoMayDoWhatIsWhatTheDocumentSays(t *testing.T) {
 			}
 		}
 	}
-	if got := []string{m.head("acme"), m.head("bolt"), m.head("_operator")}; !slices.Equal(got, []string{acme, bolt, operator}) {
+	if got := []string{m.head("acme"), m.head("bolt"),
+		m.head("_operator")}; !slices.Equal(got, []string{acme, bolt, operator}) {
 		t.Errorf("what was denied changed a ledger: %v", got)
 	}
 	for _, o := range all {
@@ -256,7 +264,8 @@ func TestWhoMayCorrect(t *testing.T) {
 			status, answer := m.call(post, token, nil, fix)
 			_, batch := m.call(post, token, nil, "["+fix+"]")
 			switch {
-			case !may && (status != 403 || !strings.Contains(answer, `"code":"forbidden"`) || !strings.Contains(batch, `"code":"forbidden"`)):
+			case !may && (status != 403 || !strings.Contains(answer, `"code":"forbidden"`) ||
+				!strings.Contains(batch, `"code":"forbidden"`)):
 				t.Errorf("%v may correct %s: %d %s, in a batch %s", scopes, target, status, answer, batch)
 			case may && (status == 403 || strings.Contains(batch, "forbidden")):
 				t.Errorf("%v may not correct %s: %d %s, in a batch %s", scopes, target, status, answer, batch)
@@ -287,7 +296,8 @@ func (m *matrix) denyStrangers(o operation) {
 		m.denied("the operator in no name", o, testRootKey, nil, 400)
 	}
 	m.denied("a foreign page", o, m.keys["acme"]["[admin]"], map[string]string{"Origin": "https://evil.test"}, 403)
-	m.denied("a foreign page of the operator", o, testRootKey, map[string]string{"Tally-Tenant": "acme", "Origin": "https://evil.test"}, 403)
+	m.denied("a foreign page of the operator", o, testRootKey,
+		map[string]string{"Tally-Tenant": "acme", "Origin": "https://evil.test"}, 403)
 }
 
 // made are objects whose names the server makes or keeps for one tenant: another's are not there. Other names, such as
@@ -311,7 +321,8 @@ func (m *matrix) foreign(o operation, scopes, token string) {
 	case status == 401 || status == 403:
 		m.Errorf("%s is kept out: %s %s: %d %s", who, o.method, o.pattern, status, answer)
 	case o.param == "" || !slices.Contains(made, strings.Split(o.pattern, "/")[2]):
-	case status != 404 && (status != 422 || o.method == http.MethodGet): // an empty body may be refused before anything is looked for
+	// an empty body may be refused before anything is looked for
+	case status != 404 && (status != 422 || o.method == http.MethodGet):
 		m.Errorf("%s finds acme's: %s %s: %d %s", who, o.method, o.pattern, status, answer)
 	}
 	if o.scope != "none" && strings.Contains(strings.ReplaceAll(answer, o.param, ""), "acme") {

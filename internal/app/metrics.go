@@ -30,24 +30,37 @@ type metrics struct {
 func newMetrics() *metrics {
 	m := &metrics{
 		registry: prometheus.NewRegistry(),
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "tallystick", Subsystem: "http", Name: "requests_total",
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "tallystick", Subsystem: "http",
+			Name: "requests_total",
 			Help: "Requests answered, by route and status."}, []string{"method", "route", "status"}),
-		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: "tallystick", Subsystem: "http", Name: "request_seconds",
-			Help: "Time to answer a request.", Buckets: prometheus.ExponentialBuckets(50e-6, 2.5, 12)}, []string{"method", "route"}),
+		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: "tallystick", Subsystem: "http",
+			Name: "request_seconds",
+			Help: "Time to answer a request.", Buckets: prometheus.ExponentialBuckets(50e-6, 2.5, 12)},
+			[]string{"method", "route"}),
 		events: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "tallystick", Name: "events_total",
-			Help: "Usage events judged, by verdict. Conflicts are facts that somebody believes to be billed and are not."}, []string{"status"}),
-		keyed: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "tallystick", Name: "idempotent_requests_total",
-			Help: "Writes with an Idempotency-Key, by what became of them: first, replayed, reused with another request, in use."}, []string{"outcome"}),
+			Help: "Usage events judged, by verdict. Conflicts are facts that somebody believes to be billed and are " +
+				"not."}, []string{"status"}),
+		keyed: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "tallystick",
+			Name: "idempotent_requests_total",
+			Help: "Writes with an Idempotency-Key, by what became of them: first, replayed, reused with another " +
+				"request, in use."}, []string{"outcome"}),
 		changes: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "tallystick", Name: "audit_events_total",
 			Help: "Changes that callers and schedules committed, by type and source."}, []string{"type", "source"}),
-		refused: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "tallystick", Subsystem: "ratelimit", Name: "refused_total",
-			Help: "Requests refused by a rate limit, by whose it is and what was too many."}, []string{"by", "dimension"}),
-		alone: prometheus.NewCounter(prometheus.CounterOpts{Namespace: "tallystick", Subsystem: "ratelimit", Name: "shared_failures_total",
-			Help: "Requests whose rate limit this node judged by itself, because what the nodes share did not answer."}),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "tallystick", Subsystem: "ratelimit",
+			Name: "refused_total",
+			Help: "Requests refused by a rate limit, by whose it is and what was too many."},
+			[]string{"by", "dimension"}),
+		alone: prometheus.NewCounter(prometheus.CounterOpts{Namespace: "tallystick", Subsystem: "ratelimit",
+			Name: "shared_failures_total",
+			Help: "Requests whose rate limit this node judged by itself, because what the nodes share did not " +
+				"answer."}),
 		turns: prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: "tallystick", Name: "turn_wait_seconds",
-			Help: "Time that large batches waited for their turn, because another tenant sent little.", Buckets: prometheus.ExponentialBuckets(1e-3, 2.5, 10)}),
+			Help:    "Time that large batches waited for their turn, because another tenant sent little.",
+			Buckets: prometheus.ExponentialBuckets(1e-3, 2.5, 10)}),
 	}
-	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), m.requests, m.took, m.events, m.keyed, m.changes, m.refused, m.alone, m.turns)
+	m.registry.MustRegister(collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), m.requests, m.took, m.events, m.keyed,
+		m.changes, m.refused, m.alone, m.turns)
 	for s := usage.Accepted; s <= usage.Rejected; s++ {
 		m.verdicts[s] = m.events.WithLabelValues(s.String())
 	}

@@ -54,7 +54,8 @@ func (p *progressBar) set(done, total uint64) {
 		return
 	}
 	full := int(percent) * barWidth / 100
-	fmt.Fprintf(p.w, "\r%s [%s%s] %3d%%", p.label, strings.Repeat("=", full), strings.Repeat(" ", barWidth-full), percent)
+	fmt.Fprintf(p.w, "\r%s [%s%s] %3d%%", p.label, strings.Repeat("=", full), strings.Repeat(" ", barWidth-full),
+		percent)
 }
 
 // bytes is set for what counts in int64.

@@ -26,10 +26,11 @@ again from the journal, and removes the old ones. The journal itself is only rea
 			}
 			heap.Tune()
 			bar, began, bytes := progressFor(c, asJSON)("rebuilding"), time.Now(), int64(0)
-			err := engine.Rebuild(engine.Options{Dir: data, Fatal: exitOn(c.ErrOrStderr()), Progress: func(done, total int64) {
-				bytes = done
-				bar.bytes(done, total)
-			}})
+			err := engine.Rebuild(engine.Options{Dir: data, Fatal: exitOn(c.ErrOrStderr()),
+				Progress: func(done, total int64) {
+					bytes = done
+					bar.bytes(done, total)
+				}})
 			bar.end()
 			if err != nil {
 				return fmt.Errorf("rebuild %s: %w", data, err)
@@ -42,7 +43,8 @@ again from the journal, and removes the old ones. The journal itself is only rea
 					Milliseconds int64 `json:"milliseconds"`
 				}{true, bytes, took.Milliseconds()})
 			}
-			fmt.Fprintf(c.OutOrStdout(), "ok: rebuilt from %s of journal in %s\n", counted(bytes, "byte"), took.Round(time.Millisecond))
+			fmt.Fprintf(c.OutOrStdout(), "ok: rebuilt from %s of journal in %s\n", counted(bytes, "byte"),
+				took.Round(time.Millisecond))
 			return nil
 		},
 	}

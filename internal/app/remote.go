@@ -201,7 +201,8 @@ func (r *remote) Rows(ctx context.Context, l *export.Ledger, after uint64, k exp
 		},
 	})
 	if err == nil && last <= after {
-		err = fmt.Errorf("the server has no rows after %d of a ledger of %d: was it restored from a backup?", after, l.Head)
+		err = fmt.Errorf("the server has no rows after %d of a ledger of %d: was it restored from a backup?", after,
+			l.Head)
 	}
 	return last, err
 }

@@ -155,8 +155,9 @@ func (s *served) exports(at []string) {
 			format, "acme"})
 	}
 	args := func(o one, from string) []string {
-		out := []string{"export", "--rows", o.kind, "--format", o.format, "--part-rows", "70", "--out", filepath.Join(dir,
-			from, fmt.Sprint(o))}
+		out := []string{"export", "--rows", o.kind, "--format", o.format, "--part-rows", "70", "--out",
+			filepath.Join(dir,
+				from, fmt.Sprint(o))}
 		if o.tenant != "" {
 			out = append(out, "--tenant", o.tenant)
 		}

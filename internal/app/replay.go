@@ -36,9 +36,12 @@ settings takes the place of what was applied before. A setting that is not named
 of the last replay applied to the counter and not reverted, else the meter's own. To undo a replay, name the
 meter's own setting, or revert its adjustments. What a meter refused is in no ledger and is not seen.`,
 		Example: `  tallystick replay --data ./data --tenant acme --period 2026-10 --meter seats --aggregation max
-  tallystick replay --store postgres://tallystick@db.internal/ledger --tenant acme --period 2026-10 --late reject --lateness 24h
-  tallystick replay --data ./data --tenant acme --period 2026-10 --meter seats --aggregation max --apply --reason "contract 7 bills the peak"
-  TALLYSTICK_KEY=… tallystick replay --url http://127.0.0.1:8080 --tenant acme --period 2026-10 --meter seats --aggregation max`,
+  tallystick replay --store postgres://tallystick@db.internal/ledger --tenant acme --period 2026-10 \
+    --late reject --lateness 24h
+  tallystick replay --data ./data --tenant acme --period 2026-10 --meter seats \
+    --aggregation max --apply --reason "contract 7 bills the peak"
+  TALLYSTICK_KEY=… tallystick replay --url http://127.0.0.1:8080 --tenant acme --period 2026-10 \
+    --meter seats --aggregation max`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) (err error) {
 			q, err := f.request(server != "")
@@ -66,7 +69,8 @@ meter's own setting, or revert its adjustments. What a meter refused is in no le
 }
 
 // replayHere opens the store and replays.
-func replayHere(c *cobra.Command, from *place, q billing.ReplayRequest, bar *progressBar, out *differences) (err error) {
+func replayHere(c *cobra.Command, from *place, q billing.ReplayRequest, bar *progressBar,
+	out *differences) (err error) {
 	s, err := from.open(c)
 	if err != nil {
 		return err
@@ -89,7 +93,8 @@ func (f *replayFlags) add(c *cobra.Command) {
 	c.Flags().StringVar(&f.period, "period", "", "the month, `yyyy-mm`")
 	c.Flags().StringVar(&f.meter, "meter", "", "only this meter; default: all")
 	c.Flags().StringVar(&f.customer, "customer", "", "only this customer; default: all")
-	c.Flags().StringVar(&f.aggregation, "aggregation", "", "sum, count, min, max, last, unique or avg; default: as in force")
+	c.Flags().StringVar(&f.aggregation, "aggregation", "",
+		"sum, count, min, max, last, unique or avg; default: as in force")
 	c.Flags().StringVar(&f.late, "late", "", "adjust or reject; default: as in force")
 	c.Flags().StringVar(&f.lateness, "lateness", "", "`DURATION` like 48h; default: as in force")
 	c.Flags().BoolVar(&f.apply, "apply", false, "add each difference to its total as an adjustment")
@@ -97,7 +102,8 @@ func (f *replayFlags) add(c *cobra.Command) {
 }
 
 func (f *replayFlags) request(remote bool) (billing.ReplayRequest, error) {
-	q := billing.ReplayRequest{Tenant: f.tenant, Meter: f.meter, Customer: f.customer, Apply: f.apply, Reason: f.reason, Actor: replayActor}
+	q := billing.ReplayRequest{Tenant: f.tenant, Meter: f.meter, Customer: f.customer, Apply: f.apply, Reason: f.reason,
+		Actor: replayActor}
 	if f.tenant == "" && !remote || f.period == "" { // a tenant's own key names it, too
 		return q, wrongUse("name a tenant and a month with --tenant and --period")
 	}
@@ -139,7 +145,8 @@ func (f *replayFlags) ask(ctx context.Context, address string, bar func(string) 
 		return err
 	}
 	body := map[string]any{"apply": f.apply}
-	for name, value := range map[string]string{"meter": f.meter, "customer": f.customer, "aggregation": f.aggregation, "late": f.late,
+	for name, value := range map[string]string{"meter": f.meter, "customer": f.customer, "aggregation": f.aggregation,
+		"late":     f.late,
 		"lateness": f.lateness, "reason": f.reason} {
 		if value != "" {
 			body[name] = value
@@ -147,13 +154,14 @@ func (f *replayFlags) ask(ctx context.Context, address string, bar func(string) 
 	}
 	take, end := r.progress(bar)
 	defer end()
-	return r.ask(ctx, http.MethodPost, "/v1/periods/"+f.period+"/replay", body, lines{"progress": take, "difference": func(value []byte) error {
-		var d differenceLine
-		if err := json.Unmarshal(value, &d); err != nil {
-			return err
-		}
-		return out.line(&d)
-	}})
+	return r.ask(ctx, http.MethodPost, "/v1/periods/"+f.period+"/replay", body,
+		lines{"progress": take, "difference": func(value []byte) error {
+			var d differenceLine
+			if err := json.Unmarshal(value, &d); err != nil {
+				return err
+			}
+			return out.line(&d)
+		}})
 }
 
 // differences prints what a replay finds: a table for people, lines of JSON for programs.
@@ -184,8 +192,8 @@ type differenceLine struct {
 }
 
 func (d *differences) add(x billing.Difference) error {
-	return d.line(&differenceLine{x.Meter, x.Customer, x.OnTimeBefore.String(), x.OnTimeAfter.String(), x.TotalBefore.String(), x.TotalAfter.String(),
-		x.Amount().String(), x.Refused, x.Adjustment})
+	return d.line(&differenceLine{x.Meter, x.Customer, x.OnTimeBefore.String(), x.OnTimeAfter.String(),
+		x.TotalBefore.String(), x.TotalAfter.String(), x.Amount().String(), x.Refused, x.Adjustment})
 }
 
 func (d *differences) line(x *differenceLine) error {
@@ -196,8 +204,8 @@ func (d *differences) line(x *differenceLine) error {
 	if d.found == 1 {
 		fmt.Fprintln(d.table, "meter\tcustomer\ton time\twould be\ttotal\twould be\tdifference\trefused\tadjustment")
 	}
-	fmt.Fprintf(d.table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\n", x.Meter, x.Customer, x.OnTimeBefore, x.OnTimeAfter, x.TotalBefore, x.TotalAfter,
-		x.Difference, x.Refused, x.Adjustment)
+	fmt.Fprintf(d.table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\n", x.Meter, x.Customer, x.OnTimeBefore, x.OnTimeAfter,
+		x.TotalBefore, x.TotalAfter, x.Difference, x.Refused, x.Adjustment)
 	return nil
 }
 

@@ -26,7 +26,8 @@ func TestReplayAndExportOfAServersLedger(t *testing.T) {
 	}
 	at := time.Now().UTC()
 	for id, quantity := range map[string]client.Decimal{"a": "5", "b": "7", "c": "4"} {
-		if _, err := acme.SendEvent(ctx, &client.Event{ID: id, Meter: "seats", Customer: "ann", Time: at, Quantity: quantity}); err != nil {
+		if _, err := acme.SendEvent(ctx, &client.Event{ID: id, Meter: "seats", Customer: "ann", Time: at,
+			Quantity: quantity}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -38,7 +39,8 @@ func TestReplayAndExportOfAServersLedger(t *testing.T) {
 		t.Errorf("got %s", out)
 	}
 	replay = append(replay, "--aggregation", "max", "--json")
-	want := `{"meter":"seats","customer":"ann","on_time_before":"16","on_time_after":"7","total_before":"16","total_after":"7","difference":"-9","refused":0}` + "\n"
+	want := `{"meter":"seats","customer":"ann","on_time_before":"16","on_time_after":"7","total_before":"16",` +
+		`"total_after":"7","difference":"-9","refused":0}` + "\n"
 	if out := run(t, 0, replay...); out != want {
 		t.Errorf("got %s", out)
 	}
@@ -50,7 +52,8 @@ func TestReplayAndExportOfAServersLedger(t *testing.T) {
 		t.Errorf("applied twice: %s", out)
 	}
 	parts := filepath.Join(t.TempDir(), "export")
-	if out := run(t, 0, "export", "--data", settings.Data, "--tenant", "acme", "--out", parts, "--json"); !strings.Contains(out, `"rows":3`) {
+	if out := run(t, 0, "export", "--data", settings.Data, "--tenant", "acme", "--out", parts,
+		"--json"); !strings.Contains(out, `"rows":3`) {
 		t.Errorf("got %s", out)
 	}
 	if found, err := filepath.Glob(filepath.Join(parts, "acme", "events-*.parquet")); err != nil || len(found) != 1 {
@@ -59,7 +62,8 @@ func TestReplayAndExportOfAServersLedger(t *testing.T) {
 
 	s = mustStart(t, settings)
 	defer mustStop(t, s)
-	page, err := connect(t, s, made.APIKey).Counters(ctx, client.CounterFilter{Meter: "seats", Customer: "ann", Period: month})
+	page, err := connect(t, s, made.APIKey).Counters(ctx,
+		client.CounterFilter{Meter: "seats", Customer: "ann", Period: month})
 	if err != nil || len(page.Items) != 1 || page.Items[0].Total != "7" {
 		t.Errorf("%+v, %v", page, err)
 	}

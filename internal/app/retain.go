@@ -23,7 +23,8 @@ func (r *RetentionSettings) check() error {
 	case r.Horizon < retention.MinHorizon:
 		return fmt.Errorf("retention.horizon: %s is shorter than %s (95 days)", r.Horizon, retention.MinHorizon)
 	case r.Archive == "":
-		return errors.New("retention.archive: name a folder or s3://bucket/prefix: nothing leaves the ledger that is not archived")
+		return errors.New("retention.archive: name a folder or s3://bucket/prefix: nothing leaves the ledger that is " +
+			"not archived")
 	}
 	return nil
 }
@@ -38,7 +39,8 @@ func (r *RetentionSettings) storage(ctx context.Context) (retention.Storage, err
 		if err != nil {
 			return nil, err
 		}
-		b, err := archive.NewBucket(archive.BucketOptions{Location: r.Archive, Endpoint: r.Endpoint, Region: r.Region, Credentials: who})
+		b, err := archive.NewBucket(archive.BucketOptions{Location: r.Archive, Endpoint: r.Endpoint, Region: r.Region,
+			Credentials: who})
 		if err != nil {
 			return nil, err // not a nil pointer in an interface
 		}
@@ -102,10 +104,12 @@ into an empty store that holds everything again. An embedded store must not be s
 	}
 	from.flags(c)
 	c.Flags().DurationVar(&o.Horizon, "horizon", 0, "how far back rows are kept, for example 2280h")
-	c.Flags().StringVar(&o.Archive, "archive", "", "a folder, or s3://bucket/prefix with the usual sources of AWS credentials")
+	c.Flags().StringVar(&o.Archive, "archive", "",
+		"a folder, or s3://bucket/prefix with the usual sources of AWS credentials")
 	c.Flags().StringVar(&o.Endpoint, "endpoint", "", "server of the bucket, https://host; default: Amazon's")
 	c.Flags().StringVar(&o.Region, "region", "us-east-1", "region of the bucket")
-	c.Flags().StringVar(&restore, "restore", "", "fill this empty `STORE`, a directory or postgres://…, with everything, archived or not")
+	c.Flags().StringVar(&restore, "restore", "",
+		"fill this empty `STORE`, a directory or postgres://…, with everything, archived or not")
 	c.Flags().BoolVar(&dryRun, "dry-run", false, "say what would leave and change nothing")
 	c.Flags().BoolVar(&asJSON, "json", false, "print the result as JSON, without progress")
 	return c
@@ -135,10 +139,12 @@ func retainNow(c *cobra.Command, s store.Store, storage retention.Storage, o ret
 	}
 	for _, m := range report.Months {
 		if m.Waits != "" {
-			fmt.Fprintf(c.OutOrStdout(), "%s %s: %s not archived yet: %s\n", m.Tenant, m.Month, counted(m.Rows, "row"), m.Waits)
+			fmt.Fprintf(c.OutOrStdout(), "%s %s: %s not archived yet: %s\n", m.Tenant, m.Month, counted(m.Rows, "row"),
+				m.Waits)
 			continue
 		}
-		fmt.Fprintf(c.OutOrStdout(), "%s %s: %s %sarchived, %d of them %spruned\n", m.Tenant, m.Month, counted(m.Rows, "row"), would, m.Rows-m.Stay, would)
+		fmt.Fprintf(c.OutOrStdout(), "%s %s: %s %sarchived, %d of them %spruned\n", m.Tenant, m.Month,
+			counted(m.Rows, "row"), would, m.Rows-m.Stay, would)
 	}
 	if o.DryRun {
 		fmt.Fprintf(c.OutOrStdout(), "dry run: nothing was changed; the floor would be %s\n", report.Floor)
@@ -187,7 +193,8 @@ func restoreAll(c *cobra.Command, from store.Store, name string, asJSON bool) (e
 	}
 	report, err := recount(c.Context(), to, bar)
 	if err == nil && !report.OK() {
-		err = fmt.Errorf("what was restored differs from its own ledger in %s, the first: %s", counted(report.Found, "place"), report.Differences[0])
+		err = fmt.Errorf("what was restored differs from its own ledger in %s, the first: %s",
+			counted(report.Found, "place"), report.Differences[0])
 	}
 	if err != nil {
 		return err
@@ -199,6 +206,7 @@ func restoreAll(c *cobra.Command, from store.Store, name string, asJSON bool) (e
 			Rows    uint64 `json:"rows"`
 		}{true, moved.Tenants, moved.Rows})
 	}
-	fmt.Fprintf(c.OutOrStdout(), "ok: restored %s of %s, with their trees\n", counted(moved.Rows, "row"), counted(moved.Tenants, "tenant"))
+	fmt.Fprintf(c.OutOrStdout(), "ok: restored %s of %s, with their trees\n", counted(moved.Rows, "row"),
+		counted(moved.Tenants, "tenant"))
 	return nil
 }

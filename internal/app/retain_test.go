@@ -39,12 +39,16 @@ func lastYear(t *testing.T, dir string) (token string, at time.Time) {
 	if _, token, err = keys.CreateTenant(ctx, "operator", tenant.Tenant{ID: "acme"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := e.Update(ctx, "acme", func(tx store.Tx) error { return storetest.PutMeter(tx, storetest.NewMeter("calls", meter.Sum)) }); err != nil {
+	if err := e.Update(ctx, "acme", func(tx store.Tx) error {
+		return storetest.PutMeter(tx,
+			storetest.NewMeter("calls", meter.Sum))
+	}); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 10 {
 		clock = clock.Add(time.Minute)
-		_, err := e.Record(ctx, store.Batch{Tenant: "acme", Events: []usage.Event{storetest.Fact(fmt.Sprintf("e%d", i), "calls", "c1", calendar.FromTime(clock), "3")}})
+		_, err := e.Record(ctx, store.Batch{Tenant: "acme",
+			Events: []usage.Event{storetest.Fact(fmt.Sprintf("e%d", i), "calls", "c1", calendar.FromTime(clock), "3")}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -69,7 +73,8 @@ func TestAMonthLeavesAndIsReadFromTheArchive(t *testing.T) {
 	token, at := lastYear(t, settings.Data)
 	storage := filepath.Join(t.TempDir(), "archive")
 	args := []string{"retain", "--data", settings.Data, "--horizon", "2280h", "--archive", storage}
-	if out := run(t, 0, append(args, "--dry-run")...); !strings.Contains(out, "10 rows would be archived, 10 of them would be pruned") {
+	if out := run(t, 0, append(args, "--dry-run")...); !strings.Contains(out,
+		"10 rows would be archived, 10 of them would be pruned") {
 		t.Errorf("a dry run: %s", out)
 	}
 	if out := run(t, 0, args...); !strings.Contains(out, "10 rows pruned") {
@@ -87,14 +92,17 @@ func TestAMonthLeavesAndIsReadFromTheArchive(t *testing.T) {
 	for name, want := range map[string]struct {
 		data, archive string
 		status        int
-	}{"without the archive": {settings.Data, "", http.StatusGone}, "with the archive": {settings.Data, storage, http.StatusOK}, "restored": {whole, "", http.StatusOK}} {
+	}{"without the archive": {settings.Data, "", http.StatusGone},
+		"with the archive": {settings.Data, storage, http.StatusOK}, "restored": {whole, "", http.StatusOK}} {
 		settings.Data, settings.Retention.Archive = want.data, want.archive
 		s := mustStart(t, settings)
 		fact := client.Event{ID: "again", Meter: "calls", Customer: "c1", Quantity: "3", Time: at}
-		if _, err := connect(t, s, token).SendEvent(context.Background(), &fact); err == nil || !strings.Contains(err.Error(), "beyond_horizon") {
+		if _, err := connect(t, s, token).SendEvent(context.Background(), &fact); err == nil ||
+			!strings.Contains(err.Error(), "beyond_horizon") {
 			t.Errorf("%s, a fact of a year ago: %v", name, err)
 		}
-		for path, status := range map[string]int{"/v1/events": want.status, "/v1/counters?period=" + at.Format("2006-01"): http.StatusOK} {
+		for path, status := range map[string]int{"/v1/events": want.status,
+			"/v1/counters?period=" + at.Format("2006-01"): http.StatusOK} {
 			if got := statusOf(t, s.URL()+path, token); got != status {
 				t.Errorf("%s, %s: %d, want %d", name, path, got, status)
 			}

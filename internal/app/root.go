@@ -30,7 +30,8 @@ them into one ledger, one count and one bill that both sides can check.`,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
 	r.command.AddCommand(
-		newServeCommand(), newDemoCommand(), newBenchCommand(), newVerifyCommand(), newRebuildCommand(), newMoveCommand(),
+		newServeCommand(), newDemoCommand(), newBenchCommand(), newVerifyCommand(), newRebuildCommand(),
+		newMoveCommand(),
 		newExportCommand(), newReplayCommand(), newRetainCommand(), newEpochCommand(), newMigrateCommand(),
 		newConfigCommand(), newVersionCommand(),
 	)

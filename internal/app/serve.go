@@ -42,13 +42,17 @@ once, unless TALLYSTICK_ROOT_KEY sets one. SIGTERM and SIGINT drain and stop.`,
 	f.StringVar(&file, "config", "", "`FILE` of settings, see tallystick config example; flags win over it")
 	f.StringVar(&flags.Data, "data", flags.Data, "directory of the embedded store")
 	f.StringVar(&flags.Listen, "listen", flags.Listen, "address of the API; port 0 takes a free one")
-	f.StringVar(&flags.Store, "store", flags.Store, "where the ledger is kept: embedded, or postgres://… (then --data is not needed)")
-	f.StringVar(&flags.MetricsListen, "metrics-listen", flags.MetricsListen, "an address of its own for /metrics, without a key")
-	f.StringVar(&flags.TLS.Cert, "tls-cert", flags.TLS.Cert, "`FILE` of the certificate, in PEM: the server speaks TLS; read again when it changes")
+	f.StringVar(&flags.Store, "store", flags.Store,
+		"where the ledger is kept: embedded, or postgres://… (then --data is not needed)")
+	f.StringVar(&flags.MetricsListen, "metrics-listen", flags.MetricsListen,
+		"an address of its own for /metrics, without a key")
+	f.StringVar(&flags.TLS.Cert, "tls-cert", flags.TLS.Cert,
+		"`FILE` of the certificate, in PEM: the server speaks TLS; read again when it changes")
 	f.StringVar(&flags.TLS.Key, "tls-key", flags.TLS.Key, "`FILE` of its private key, in PEM")
 	f.StringVar(&flags.Log.Format, "log-format", flags.Log.Format, "text or json")
 	f.StringVar(&flags.Log.Level, "log-level", flags.Log.Level, "debug (with every request), info, warn or error")
-	f.BoolVar(&asJSON, "json", false, "print the address, and the operator's key when it was made, as a line of JSON; log as JSON too")
+	f.BoolVar(&asJSON, "json", false, "print the address, and the operator's key when it was made, as a line of "+
+		"JSON; log as JSON too")
 	return c
 }
 
@@ -91,13 +95,14 @@ func serve(c *cobra.Command, settings Settings, asJSON bool) error {
 	log := newLogger(c.ErrOrStderr(), settings.Log)
 	s, err := Start(c.Context(), ServerOptions{Settings: settings, Logger: log})
 	if err != nil && c.Context().Err() != nil && errors.Is(err, context.Canceled) {
-		return nil // told to stop before it had started
+		return nil // stopped before it had started
 	}
 	if err != nil {
 		return err
 	}
 	if key := settings.RootKey; key != "" && len(key) < safeRootKey {
-		log.Warn("the operator's key is short enough to be guessed: choose a longer one", "variable", rootKeyVariable, "characters", len(key))
+		log.Warn("the operator's key is short enough to be guessed: choose a longer one", "variable", rootKeyVariable,
+			"characters", len(key))
 	}
 	if err := announce(c.OutOrStdout(), s, asJSON); err != nil {
 		return errors.Join(err, s.Shutdown()) // a key that nobody saw is lost: the operator must know
@@ -127,7 +132,8 @@ func announce(out io.Writer, s *Server, asJSON bool) error {
 }
 
 func showKey(out io.Writer, url, key string) error {
-	_, err := fmt.Fprintf(out, `The operator's key was made. It is shown this once and kept only as a hash: store it safely.
+	_, err := fmt.Fprintf(out,
+		`The operator's key was made. It is shown this once and kept only as a hash: store it safely.
 
     %s
 

@@ -33,10 +33,10 @@ import (
 // ServerOptions is what a Server is started with.
 type ServerOptions struct {
 	Settings Settings
-	// Logger is told how the server fares. Required.
+	// Logger gets what the server logs. Required.
 	Logger *slog.Logger
-	// Fatal is told of a failure after which the process must end at once. Default: it is logged and the process exits
-	// with code 1.
+	// Fatal is called with a failure after which the process must end at once. Default: it is logged and the process
+	// exits with code 1.
 	Fatal func(error)
 }
 
@@ -101,7 +101,8 @@ func (s *Server) listen(ctx context.Context, addr string) error {
 	var c net.ListenConfig
 	l, err := c.Listen(ctx, "tcp", addr)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return fmt.Errorf("%s is taken by another process: stop it, or choose another address (port 0 takes a free one): %w", addr, err)
+		return fmt.Errorf("%s is taken by another process: stop it, or choose another address (port 0 takes a free "+
+			"one): %w", addr, err)
 	}
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
@@ -137,7 +138,8 @@ func (s *Server) open(ctx context.Context, fatal func(error)) error {
 	if err != nil {
 		return err
 	}
-	requests, joined := idempotency.New(idempotency.Options{Store: s.store, Keep: s.settings.Requests.Keep, Admit: s.settings.Requests.admit(limiter), Observe: m.repeated, Told: m.changed})
+	requests, joined := idempotency.New(idempotency.Options{Store: s.store, Keep: s.settings.Requests.Keep,
+		Admit: s.settings.Requests.admit(limiter), Observe: m.repeated, Told: m.changed})
 	keys := registry.New(joined, rand.Reader)
 	// Once begun this is not given up: a key that was made and never shown would be lost.
 	firm := context.WithoutCancel(ctx)
@@ -150,19 +152,24 @@ func (s *Server) open(ctx context.Context, fatal func(error)) error {
 		return fmt.Errorf("make the operator's ledger and key: %w", err)
 	}
 	s.warnIfMoved(firm, keys)
-	shown := promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelWarn)})
+	shown := promhttp.HandlerFor(m.registry,
+		promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelWarn)})
 	h := s.settings.HTTP
 	s.billing = billing.New(joined)
 	s.api = httpapi.New(httpapi.Options{
-		Store: s.store, Gate: s.gate(limiter, m), Registry: keys, Billing: s.billing, Plans: plans.New(joined), Windows: windows.New(s.store),
+		Store: s.store, Gate: s.gate(limiter, m), Registry: keys, Billing: s.billing, Plans: plans.New(joined),
+		Windows:  windows.New(s.store),
 		Requests: requests,
-		Verify: func(ctx context.Context, tenantID string, progress func(stage string, done, total uint64)) (verify.Report, error) {
+		Verify: func(ctx context.Context, tenantID string,
+			progress func(stage string, done, total uint64)) (verify.Report, error) {
 			return verifyLive(ctx, kept, tenantID, progress)
 		},
 		Logger: s.log, Metrics: shown, Observe: m.answered, Version: thisBuild().Version,
-		BodyBudget: h.BodyBudget, ReadHeaderTimeout: h.ReadHeaderTimeout, ReadTimeout: h.ReadTimeout, WriteTimeout: h.WriteTimeout, IdleTimeout: h.IdleTimeout,
+		BodyBudget: h.BodyBudget, ReadHeaderTimeout: h.ReadHeaderTimeout, ReadTimeout: h.ReadTimeout,
+		WriteTimeout: h.WriteTimeout, IdleTimeout: h.IdleTimeout,
 		MaxConnections: h.maxConnections(openFiles(), s.log), MaxConnectionsPerAddress: h.MaxConnectionsPerAddress,
-		NoExpress: !h.Express, TLS: s.tls, DrainTimeout: s.settings.Drain.Timeout, DrainReceive: s.settings.Drain.Receive,
+		NoExpress: !h.Express, TLS: s.tls, DrainTimeout: s.settings.Drain.Timeout,
+		DrainReceive: s.settings.Drain.Receive,
 	})
 	m.watchConnections(s.api)
 	s.servers = []*http.Server{s.api.HTTPServer(s.settings.Listen)}
@@ -175,7 +182,8 @@ func (s *Server) open(ctx context.Context, fatal func(error)) error {
 			s.listeners[1] = tls.NewListener(s.listeners[1], s.tls)
 		}
 		s.servers = append(s.servers, &http.Server{
-			Handler: mux, ReadHeaderTimeout: h.ReadHeaderTimeout, ReadTimeout: h.ReadTimeout, WriteTimeout: h.WriteTimeout, IdleTimeout: h.IdleTimeout,
+			Handler: mux, ReadHeaderTimeout: h.ReadHeaderTimeout, ReadTimeout: h.ReadTimeout,
+			WriteTimeout: h.WriteTimeout, IdleTimeout: h.IdleTimeout,
 		})
 	}
 	return nil
@@ -208,7 +216,8 @@ func (s *Server) replayed(began time.Time) func(done, total int64) {
 // exit ends the process on a failure that memory must not outlive. Nothing is closed: what is on disk is right as it
 // is.
 func (s *Server) exit(err error) {
-	s.log.Error("the store failed: the process ends now; nothing acknowledged is lost, and the next start recovers it", "error", err)
+	s.log.Error("the store failed: the process ends now; nothing acknowledged is lost, and the next start recovers it",
+		"error", err)
 	os.Exit(exitFailed)
 }
 

@@ -111,7 +111,8 @@ func checkMetrics(t *testing.T, s *Server, operator *client.Client) {
 	}
 	http.DefaultClient.CloseIdleConnections()
 	for _, want := range []string{
-		"tallystick_engine_rows_total", "go_goroutines", "process_cpu_seconds_total", `tallystick_events_total{status="conflict"} 0`,
+		"tallystick_engine_rows_total", "go_goroutines", "process_cpu_seconds_total",
+		`tallystick_events_total{status="conflict"} 0`,
 		`tallystick_http_requests_total{method="POST",route="/v1/tenants",status="201"} 1`,
 	} {
 		if !strings.Contains(text, want) || !strings.Contains(string(own), want) {
@@ -123,7 +124,7 @@ func checkMetrics(t *testing.T, s *Server, operator *client.Client) {
 	}
 }
 
-// Given a tenant that sends single events, when another sends large batches, then the server tells that they waited for
+// Given a tenant that sends single events, when another sends large batches, then a metric shows that they waited for
 // turns.
 func TestTurnsAreTold(t *testing.T) {
 	leaves(t)
@@ -137,7 +138,8 @@ func TestTurnsAreTold(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := connect(t, s, made.APIKey).CreateMeter(ctx, client.Meter{Slug: "calls", Aggregation: "sum"}); err != nil {
+		if _, err := connect(t, s, made.APIKey).CreateMeter(ctx,
+			client.Meter{Slug: "calls", Aggregation: "sum"}); err != nil {
 			t.Fatal(err)
 		}
 		tokens[id] = made.APIKey
@@ -187,9 +189,10 @@ func TestStartThatFailsLeavesNothingBehind(t *testing.T) {
 		bend func(*Settings)
 		want string
 	}{
-		"data in use":  {func(*Settings) {}, "stop that one"},
-		"port in use":  {func(x *Settings) { x.Data, x.Listen = t.TempDir(), s.Addr() }, "is taken by another process"},
-		"second port":  {func(x *Settings) { x.Data, x.MetricsListen = t.TempDir(), s.Addr() }, "is taken by another process"},
+		"data in use": {func(*Settings) {}, "stop that one"},
+		"port in use": {func(x *Settings) { x.Data, x.Listen = t.TempDir(), s.Addr() }, "is taken by another process"},
+		"second port": {func(x *Settings) { x.Data, x.MetricsListen = t.TempDir(), s.Addr() },
+			"is taken by another process"},
 		"bad settings": {func(x *Settings) { x.Store = "other" }, "embedded"},
 	} {
 		other := settings
@@ -202,7 +205,7 @@ func TestStartThatFailsLeavesNothingBehind(t *testing.T) {
 	mustStop(t, s)
 }
 
-// A request that is under way when the server is told to stop is answered, and what it did is kept.
+// A request that is under way when the server is stopped is answered, and what it did is kept.
 func TestShutdownDrains(t *testing.T) {
 	leaves(t)
 	settings := testSettings(t)
@@ -214,7 +217,8 @@ func TestShutdownDrains(t *testing.T) {
 	}
 	body := `{"id":"acme"}`
 	// The header and half of the body are on their way; the rest follows once the server drains.
-	fmt.Fprintf(conn, "POST /v1/tenants HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\nExpect: 100-continue\r\n\r\n",
+	fmt.Fprintf(conn, "POST /v1/tenants HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: "+
+		"application/json\r\nContent-Length: %d\r\nExpect: 100-continue\r\n\r\n",
 		testRootKey, len(body))
 	begun := make([]byte, len("HTTP/1.1 100 Continue\r\n\r\n"))
 	if _, err := io.ReadFull(conn, begun); err != nil {
@@ -267,7 +271,8 @@ func TestShutdownIsBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fmt.Fprintf(conn, "POST /v1/tenants HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: 10\r\nExpect: 100-continue\r\n\r\n", testRootKey)
+	fmt.Fprintf(conn, "POST /v1/tenants HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: "+
+		"10\r\nExpect: 100-continue\r\n\r\n", testRootKey)
 	if _, err := io.ReadFull(conn, make([]byte, 12)); err != nil {
 		t.Fatal(err)
 	}
@@ -285,10 +290,12 @@ func TestShutdownWaitsForNoRestOfARequest(t *testing.T) {
 		settings := testSettings(t)
 		settings.HTTP.Express = express
 		settings.Drain = DrainSettings{Timeout: time.Hour, Receive: time.Millisecond}
-		settings.HTTP.ReadHeaderTimeout, settings.HTTP.ReadTimeout, settings.HTTP.IdleTimeout = time.Hour, time.Hour, time.Hour
+		settings.HTTP.ReadHeaderTimeout, settings.HTTP.ReadTimeout, settings.HTTP.IdleTimeout = time.Hour, time.Hour,
+			time.Hour
 		s := mustStart(t, settings)
 		var slow []net.Conn
-		for _, begun := range []string{"", "POST /v1/eve", "GET /healthz HTTP/1.1\r\nHo", "POST /v1/events HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n[",
+		for _, begun := range []string{"", "POST /v1/eve", "GET /healthz HTTP/1.1\r\nHo",
+			"POST /v1/events HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n[",
 			"POST /v1/meters HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n["} {
 			conn, err := net.Dial("tcp", s.Addr())
 			if err != nil {
@@ -342,7 +349,8 @@ func TestPastMonthsAreClosedByThemselvesWhenAsked(t *testing.T) {
 	}
 	now := time.Now().UTC()
 	for i, at := range []time.Time{now.AddDate(0, -3, 0), now} {
-		if _, err := acme.SendEvent(ctx, &client.Event{ID: fmt.Sprint("e", i), Meter: "calls", Customer: "ann", Time: at}); err != nil {
+		if _, err := acme.SendEvent(ctx, &client.Event{ID: fmt.Sprint("e", i), Meter: "calls", Customer: "ann",
+			Time: at}); err != nil {
 			t.Fatal(err)
 		}
 	}

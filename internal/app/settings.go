@@ -18,7 +18,7 @@ import (
 	"github.com/tallystick/tallystick/internal/service/idempotency"
 )
 
-// Settings is everything that the server can be told. They come from the defaults, then the file, then the flags.
+// Settings is everything that can be set. They come from the defaults, then the file, then the flags.
 type Settings struct {
 	// Data is the directory of the embedded store. Default "./data".
 	Data string `yaml:"data"`
@@ -46,7 +46,7 @@ type Settings struct {
 	RootKey string `yaml:"-"`
 }
 
-// LogSettings say what is told on standard error.
+// LogSettings say what is logged on standard error.
 type LogSettings struct {
 	// Format is "text" or "json". Default "text".
 	Format string `yaml:"format"`
@@ -166,11 +166,14 @@ func defaultSettings() Settings {
 		Log:   LogSettings{Format: "text", Level: "info"},
 		Drain: DrainSettings{Timeout: 30 * time.Second, Receive: httpapi.DefaultDrainReceive},
 		HTTP: HTTPSettings{
-			BodyBudget: httpapi.DefaultBodyBudget, ReadHeaderTimeout: httpapi.DefaultReadHeaderTimeout, ReadTimeout: httpapi.DefaultReadTimeout,
+			BodyBudget: httpapi.DefaultBodyBudget, ReadHeaderTimeout: httpapi.DefaultReadHeaderTimeout,
+			ReadTimeout:  httpapi.DefaultReadTimeout,
 			WriteTimeout: httpapi.DefaultWriteTimeout, IdleTimeout: httpapi.DefaultIdleTimeout, Express: true,
 		},
-		Engine:    EngineSetting{SegmentBytes: 64 << 20, CheckpointBytes: 64 << 20, IndexEntries: 1 << 20, Slices: true},
-		Postgres:  DatabaseSetting{StatementTimeout: 30 * time.Second, LockTimeout: 10 * time.Second, ConnectTimeout: 5 * time.Second},
+		Engine: EngineSetting{SegmentBytes: 64 << 20, CheckpointBytes: 64 << 20, IndexEntries: 1 << 20,
+			Slices: true},
+		Postgres: DatabaseSetting{StatementTimeout: 30 * time.Second, LockTimeout: 10 * time.Second,
+			ConnectTimeout: 5 * time.Second},
 		Periods:   PeriodSettings{CheckEvery: time.Minute},
 		Requests:  RequestSettings{Keep: idempotency.DefaultKeep, KeysPerSecond: 1000},
 		Retention: RetentionSettings{Region: "us-east-1", Every: 24 * time.Hour},
@@ -215,7 +218,8 @@ func (s *Settings) decode(b []byte) error {
 // check says what is wrong with the settings.
 func (s *Settings) check() error {
 	if s.Store != embedded && !isDatabase(s.Store) {
-		return errors.New(`store: neither "embedded" nor the URL of a PostgreSQL database, postgres://user@host/database`)
+		return errors.New(`store: neither "embedded" nor the URL of a PostgreSQL database, ` +
+			`postgres://user@host/database`)
 	}
 	if s.Data == "" {
 		return errors.New("data: name a directory")
@@ -245,7 +249,8 @@ func (s *Settings) check() error {
 		name  string
 		value time.Duration
 	}{
-		{"drain.timeout", s.Drain.Timeout}, {"drain.receive", s.Drain.Receive}, {"http.read_header_timeout", s.HTTP.ReadHeaderTimeout}, {"http.read_timeout", s.HTTP.ReadTimeout},
+		{"drain.timeout", s.Drain.Timeout}, {"drain.receive", s.Drain.Receive},
+		{"http.read_header_timeout", s.HTTP.ReadHeaderTimeout}, {"http.read_timeout", s.HTTP.ReadTimeout},
 		{"http.write_timeout", s.HTTP.WriteTimeout}, {"http.idle_timeout", s.HTTP.IdleTimeout},
 		{"postgres.statement_timeout", s.Postgres.StatementTimeout}, {"postgres.lock_timeout", s.Postgres.LockTimeout},
 		{"postgres.connect_timeout", s.Postgres.ConnectTimeout}, {"periods.check_every", s.Periods.CheckEvery},
@@ -256,10 +261,14 @@ func (s *Settings) check() error {
 		}
 	}
 	return errors.Join(
-		within("http.body_budget", s.HTTP.BodyBudget, minBodyBudget, 1<<50), within("http.max_connections", int64(s.HTTP.MaxConnections), 0, 1<<30),
-		within("http.max_connections_per_address", int64(s.HTTP.MaxConnectionsPerAddress), 0, 1<<30), s.TLS.check(), within("engine.segment_bytes", int64(s.Engine.SegmentBytes), 1<<20, 1<<30),
-		within("engine.checkpoint_bytes", s.Engine.CheckpointBytes, 64<<10, 1<<50), within("engine.index_entries", int64(s.Engine.IndexEntries), 1<<10, 1<<25),
-		within("postgres.max_conns", int64(s.Postgres.MaxConns), 0, 10_000), within("requests.keys_per_second", s.Requests.KeysPerSecond, 1, 1<<30),
+		within("http.body_budget", s.HTTP.BodyBudget, minBodyBudget, 1<<50),
+		within("http.max_connections", int64(s.HTTP.MaxConnections), 0, 1<<30),
+		within("http.max_connections_per_address", int64(s.HTTP.MaxConnectionsPerAddress), 0, 1<<30), s.TLS.check(),
+		within("engine.segment_bytes", int64(s.Engine.SegmentBytes), 1<<20, 1<<30),
+		within("engine.checkpoint_bytes", s.Engine.CheckpointBytes, 64<<10, 1<<50),
+		within("engine.index_entries", int64(s.Engine.IndexEntries), 1<<10, 1<<25),
+		within("postgres.max_conns", int64(s.Postgres.MaxConns), 0, 10_000),
+		within("requests.keys_per_second", s.Requests.KeysPerSecond, 1, 1<<30),
 		s.RateLimits.check(), s.Retention.check(), checkRootKey(s.RootKey))
 }
 

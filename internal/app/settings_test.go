@@ -60,14 +60,15 @@ func TestSettingsAreChecked(t *testing.T) {
 
 // The story's late event must lie in the same month as the others, whatever the day.
 func TestStoryStaysInOneMonth(t *testing.T) {
-	for _, now := range []string{"2026-11-15T13:00:00Z", "2026-12-01T00:00:00Z", "2027-01-01T02:59:59.999Z", "2026-03-01T03:00:00Z"} {
+	for _, now := range []string{"2026-11-15T13:00:00Z", "2026-12-01T00:00:00Z", "2027-01-01T02:59:59.999Z",
+		"2026-03-01T03:00:00Z"} {
 		at, err := time.Parse(time.RFC3339, now)
 		if err != nil {
 			t.Fatal(err)
 		}
 		story := storyTime(at)
 		if story.After(at) || period(story) != period(story.Add(-2*demoLateness)) {
-			t.Errorf("at %s the story is told at %s", now, story)
+			t.Errorf("at %s the story plays at %s", now, story)
 		}
 	}
 }

@@ -23,14 +23,17 @@ func isDatabase(name string) bool {
 func openStore(ctx context.Context, s *Settings, o engine.Options) (store.Store, error) {
 	if isDatabase(s.Store) {
 		p := s.Postgres
-		db, err := postgres.Open(ctx, postgres.Options{URL: s.Store, MaxConns: p.MaxConns, StatementTimeout: p.StatementTimeout,
-			LockTimeout: p.LockTimeout, ConnectTimeout: p.ConnectTimeout, SkipMigrations: p.SkipMigrations, Metrics: o.Metrics})
+		db, err := postgres.Open(ctx, postgres.Options{URL: s.Store, MaxConns: p.MaxConns,
+			StatementTimeout: p.StatementTimeout,
+			LockTimeout:      p.LockTimeout, ConnectTimeout: p.ConnectTimeout, SkipMigrations: p.SkipMigrations,
+			Metrics: o.Metrics})
 		if err != nil {
 			return nil, err // not a nil pointer in an interface
 		}
 		return db, nil
 	}
-	o.Dir, o.SegmentBytes, o.CheckpointBytes, o.IndexEntries = s.Data, s.Engine.SegmentBytes, s.Engine.CheckpointBytes, s.Engine.IndexEntries
+	o.Dir, o.SegmentBytes, o.CheckpointBytes, o.IndexEntries = s.Data, s.Engine.SegmentBytes, s.Engine.CheckpointBytes,
+		s.Engine.IndexEntries
 	o.NoSlices = !s.Engine.Slices
 	e, err := engine.Open(o)
 	if err != nil {

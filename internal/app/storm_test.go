@@ -38,11 +38,17 @@ var theDay = []step{
 	{"PUT", "/v1/plans/pro", `{"quotas":[{"meter":"calls","limit":"100"}]}`},
 	{"PUT", "/v1/tenant-plan", `{"plan":"pro"}`},
 	{"PUT", "/v1/customers/ann/plan", `{"plan":"pro"}`},
-	{"POST", "/v1/events", `[{"meter":"calls","customer":"ann","time":"2026-01-10T00:00:00Z","quantity":"3"},{"meter":"peak","customer":"ann","time":"2026-01-10T00:00:00Z","quantity":"7"}]`},
+	{"POST", "/v1/events",
+		`[{"meter":"calls","customer":"ann","time":"2026-01-10T00:00:00Z","quantity":"3"},{"meter":"peak",` +
+			`"customer":"ann","time":"2026-01-10T00:00:00Z","quantity":"7"}]`},
 	{"POST", "/v1/events", `{"meter":"calls","customer":"bob","time":"2026-01-11T00:00:00Z"}`},
-	{"POST", "/v1/adjustments", `{"meter":"calls","customer":"ann","period":"2026-01","amount":"-1.5","reason":"goodwill"}`},
-	{"POST", "/v1/adjustments", `{"meter":"peak","customer":"cyd","period":"2026-02","amount":"4","reason":"contract"}`},
-	{"POST", "/v1/adjustments", `{"meter":"nothing","customer":"cyd","period":"2026-02","amount":"4","reason":"contract"}`}, // no such meter
+	{"POST", "/v1/adjustments",
+		`{"meter":"calls","customer":"ann","period":"2026-01","amount":"-1.5","reason":"goodwill"}`},
+	{"POST", "/v1/adjustments",
+		`{"meter":"peak","customer":"cyd","period":"2026-02","amount":"4","reason":"contract"}`},
+	// no such meter
+	{"POST", "/v1/adjustments",
+		`{"meter":"nothing","customer":"cyd","period":"2026-02","amount":"4","reason":"contract"}`},
 	{"PATCH", "/v1/meters/peak", `{"lateness":"1h"}`},
 	{"POST", "/v1/api-keys", `{"name":"reader","scopes":["read"]}`},
 	{"POST", "/v1/periods/2026-01/close", ``},
@@ -174,7 +180,8 @@ func live(t *testing.T, settings Settings, clients int) map[string]any {
 		statuses = append(statuses, storm(t, h, base, made.APIKey, i, st, clients))
 	}
 	left := map[string]any{"statuses": statuses}
-	for _, path := range []string{"/v1/meters", "/v1/plans", "/v1/tenant-plan", "/v1/customers/ann/plan", "/v1/events", "/v1/counters", "/v1/adjustments", "/v1/periods",
+	for _, path := range []string{"/v1/meters", "/v1/plans", "/v1/tenant-plan", "/v1/customers/ann/plan", "/v1/events",
+		"/v1/counters", "/v1/adjustments", "/v1/periods",
 		"/v1/periods/2026-01", "/v1/api-keys", "/v1/audit-events", "/v1/quotas"} {
 		left[path] = seen(t, h, s.URL()+path, made.APIKey)
 	}
@@ -211,7 +218,8 @@ func storm(t *testing.T, h *http.Client, base, key string, number int, s step, c
 }
 
 // passing are the fields that differ from one run to the next: when it was, and what the dice gave keys for names.
-var passing = []string{"created_at", "received_at", "closed_at", "actor", "closed_by", "updated_at", "request_id", "next_cursor", "revoked_at", "resets_at", "used_at"}
+var passing = []string{"created_at", "received_at", "closed_at", "actor", "closed_by", "updated_at", "request_id",
+	"next_cursor", "revoked_at", "resets_at", "used_at"}
 
 func seen(t *testing.T, h *http.Client, address, key string) any {
 	t.Helper()

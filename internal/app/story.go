@@ -12,8 +12,8 @@ import (
 // demoLateness is the story's lateness window, short so that a late event lies in the same month.
 const demoLateness = time.Hour
 
-// tell sets up two tenants and plays the story. It returns an error when any answer was not as expected.
-func (s *story) tell() error {
+// play sets up two tenants and plays the story. It returns an error when any answer was not as expected.
+func (s *story) play() error {
 	if err := s.setUp(); err != nil {
 		return fmt.Errorf("set up the demo: %w", err)
 	}
@@ -27,9 +27,11 @@ func (s *story) tell() error {
 	s.send("The same event again changes nothing", first, "duplicate")
 	s.send("The same id with another content is refused", changed, "conflict")
 	s.send("One that comes too late is kept, and is an adjustment",
-		client.Event{ID: "req_late", Meter: "api_calls", Customer: "cus_42", Time: now.Add(-2 * demoLateness), Quantity: "5"}, "adjusted")
+		client.Event{ID: "req_late", Meter: "api_calls", Customer: "cus_42", Time: now.Add(-2 * demoLateness),
+			Quantity: "5"}, "adjusted")
 	s.send("One from the future is refused",
-		client.Event{ID: "req_future", Meter: "api_calls", Customer: "cus_42", Time: time.Now().Add(48 * time.Hour)}, "future")
+		client.Event{ID: "req_future", Meter: "api_calls", Customer: "cus_42", Time: time.Now().Add(48 * time.Hour)},
+		"future")
 	s.send("A mistake is corrected by an event of its own",
 		client.Event{ID: "fix_1", Corrects: "req_8f2", Quantity: "-1", Reason: "counted one too many"}, "accepted")
 	s.counter("So the month stands at: 3, a late 5, one taken back", "api_calls", period(now), "7", "")
@@ -44,10 +46,12 @@ func (s *story) tell() error {
 	s.batch("Four visits of two users, in one batch", visits(now), 4)
 	s.counter("Distinct users", "active_users", period(now), "2", "")
 
-	s.send("Usage of last month", client.Event{ID: "old_1", Meter: "api_calls", Customer: "cus_42", Time: before, Quantity: "10"}, "accepted")
+	s.send("Usage of last month", client.Event{ID: "old_1", Meter: "api_calls", Customer: "cus_42", Time: before,
+		Quantity: "10"}, "accepted")
 	s.close("Last month is closed", period(before))
 	s.send("What arrives after the close is an adjustment",
-		client.Event{ID: "old_2", Meter: "api_calls", Customer: "cus_42", Time: before.Add(time.Minute), Quantity: "2"}, "adjusted")
+		client.Event{ID: "old_2", Meter: "api_calls", Customer: "cus_42", Time: before.Add(time.Minute), Quantity: "2"},
+		"adjusted")
 	s.counter("The sealed total never changes, the total does", "api_calls", period(before), "12", "10")
 	s.wall("Another tenant sees nothing of it", "req_8f2")
 
@@ -76,7 +80,8 @@ func period(t time.Time) string { return t.Format("2006-01") }
 func visits(now time.Time) []client.Event {
 	var out []client.Event
 	for i, user := range []string{"ann", "bob", "ann", "ann"} {
-		out = append(out, client.Event{ID: fmt.Sprint("visit_", i), Meter: "active_users", Customer: "cus_42", Time: now,
+		out = append(out, client.Event{ID: fmt.Sprint("visit_", i), Meter: "active_users", Customer: "cus_42",
+			Time:       now,
 			Properties: client.Properties{"user": user}})
 	}
 	return out
@@ -142,7 +147,8 @@ func (s *story) batch(title string, events []client.Event, accepted int) {
 		s.say(title, "POST /v1/events", err.Error(), false)
 		return
 	}
-	s.say(title, fmt.Sprintf("POST /v1/events [%s]", counted(len(events), "event")), fmt.Sprintf("%d accepted", a.Accepted), a.Accepted == accepted)
+	s.say(title, fmt.Sprintf("POST /v1/events [%s]", counted(len(events), "event")),
+		fmt.Sprintf("%d accepted", a.Accepted), a.Accepted == accepted)
 }
 
 func (s *story) counter(title, meter, month, total, sealed string) {
@@ -185,7 +191,7 @@ func (s *story) say(title, asked, answer string, ok bool) {
 		s.wrong++
 	}
 	if s.json {
-		// A reader that is gone cannot be told anything more.
+		// A reader that is gone reads nothing more.
 		_ = printJSON(s.out, struct {
 			Step   int    `json:"step"`
 			Title  string `json:"title"`

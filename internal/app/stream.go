@@ -54,18 +54,21 @@ func (s *story) pump(ctx context.Context) {
 			}
 			continue
 		}
-		sum.Accepted, sum.Duplicates, sum.Adjusted = sum.Accepted+a.Accepted, sum.Duplicates+a.Duplicates, sum.Adjusted+a.Adjusted
+		sum.Accepted, sum.Duplicates, sum.Adjusted = sum.Accepted+a.Accepted, sum.Duplicates+a.Duplicates,
+			sum.Adjusted+a.Adjusted
 		sum.Conflicts, sum.Rejected = sum.Conflicts+a.Conflicts, sum.Rejected+a.Rejected
 		if n%reportEvery == 0 && !s.json {
 			fmt.Fprintf(s.out, "stream: %d accepted (%d of them adjusted), %s, %s, %d rejected\n",
-				sum.Accepted, sum.Adjusted, counted(sum.Duplicates, "duplicate"), counted(sum.Conflicts, "conflict"), sum.Rejected)
+				sum.Accepted, sum.Adjusted, counted(sum.Duplicates, "duplicate"), counted(sum.Conflicts, "conflict"),
+				sum.Rejected)
 		}
 	}
 }
 
 func streamOf(prefix string, n int, now time.Time) []client.Event {
 	event := func(i int, quantity string) client.Event {
-		return client.Event{ID: fmt.Sprintf("%s_%d_%d", prefix, n, i), Meter: "api_calls", Customer: fmt.Sprint("cus_", 42+i%3), Time: now, Quantity: client.Decimal(quantity)}
+		return client.Event{ID: fmt.Sprintf("%s_%d_%d", prefix, n, i), Meter: "api_calls",
+			Customer: fmt.Sprint("cus_", 42+i%3), Time: now, Quantity: client.Decimal(quantity)}
 	}
 	var out []client.Event
 	for i := range streamBatch - 4 {

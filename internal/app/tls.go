@@ -36,7 +36,8 @@ func (s TLSSettings) config(log *slog.Logger) (*tls.Config, error) {
 	if err := c.load(); err != nil {
 		return nil, fmt.Errorf("tls: %w", err)
 	}
-	return &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}, GetCertificate: c.current}, nil
+	return &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}, GetCertificate: c.current},
+		nil
 }
 
 // certificate is the pair in the files. It looks at them at every handshake, which costs little beside one: what is

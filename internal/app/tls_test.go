@@ -33,7 +33,8 @@ func writeCertificate(t *testing.T, files TLSSettings, name string) *x509.CertPo
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	if err != nil {
@@ -149,11 +150,13 @@ func TestServerSpeaksTLS(t *testing.T) {
 				t.Errorf("answered %+v", a)
 			}
 		}
-		if a := ask(t, trusted, "GET", "https://"+s.MetricsAddr()+"/metrics", "", "", true); !strings.Contains(a.text, "tallystick_http_connections ") {
+		if a := ask(t, trusted, "GET", "https://"+s.MetricsAddr()+"/metrics", "", "",
+			true); !strings.Contains(a.text, "tallystick_http_connections ") {
 			t.Errorf("metrics: %d", a.status)
 		}
 		checkPlainIsRefused(t, s.Addr())
-		old := &tls.Config{RootCAs: trusted, MaxVersion: tls.VersionTLS11, MinVersion: tls.VersionTLS10} //nolint:gosec // to be refused
+		old := &tls.Config{RootCAs: trusted}
+		old.MinVersion, old.MaxVersion = tls.VersionTLS10, tls.VersionTLS11 // to be refused
 		if _, err := tls.Dial("tcp", s.Addr(), old); err == nil {
 			t.Error("an old version of TLS is spoken")
 		}
@@ -178,7 +181,8 @@ func checkPlainIsRefused(t *testing.T, addr string) {
 	}
 	defer resp.Body.Close()
 	text, _ := io.ReadAll(resp.Body)
-	if resp.StatusCode != http.StatusBadRequest || resp.Header.Get("Tally-Request-Id") == "" || !strings.Contains(string(text), "https://") {
+	if resp.StatusCode != http.StatusBadRequest || resp.Header.Get("Tally-Request-Id") == "" ||
+		!strings.Contains(string(text), "https://") {
 		t.Errorf("plain HTTP is answered %s %s", resp.Status, text)
 	}
 }
@@ -189,7 +193,8 @@ func TestCertificatesAreReadAgain(t *testing.T) {
 	settings := tlsSettings(t)
 	trusted := writeCertificate(t, settings.TLS, "first")
 	var log lockedLog
-	s, err := Start(context.Background(), ServerOptions{Settings: settings, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	s, err := Start(context.Background(),
+		ServerOptions{Settings: settings, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -261,12 +266,15 @@ func TestConnectionsLeaveDescriptorsForTheStore(t *testing.T) {
 		want  int
 		warns bool
 	}{
-		{64, 0, 32, false}, {1024, 0, 512, false}, {4096, 0, 2048, false}, {20000, 0, 20000 - reservedDescriptors, false}, {1 << 62, 0, 1<<30 - reservedDescriptors, false},
-		{1024, 100, 100, false}, {1024, 512, 512, false}, {1024, 1024, 512, true}, {20000, 19999, 20000 - reservedDescriptors, true},
+		{64, 0, 32, false}, {1024, 0, 512, false}, {4096, 0, 2048, false},
+		{20000, 0, 20000 - reservedDescriptors, false}, {1 << 62, 0, 1<<30 - reservedDescriptors, false},
+		{1024, 100, 100, false}, {1024, 512, 512, false}, {1024, 1024, 512, true},
+		{20000, 19999, 20000 - reservedDescriptors, true},
 	} {
 		var log lockedLog
 		h := HTTPSettings{MaxConnections: tc.asked}
-		if got := h.maxConnections(tc.limit, slog.New(slog.NewTextHandler(&log, nil))); got != tc.want || (log.String() != "") != tc.warns {
+		if got := h.maxConnections(tc.limit, slog.New(slog.NewTextHandler(&log, nil))); got != tc.want ||
+			(log.String() != "") != tc.warns {
 			t.Errorf("of %d, %d asked for: %d, want %d; logged %q", tc.limit, tc.asked, got, tc.want, log.String())
 		}
 	}

@@ -68,22 +68,25 @@ it with the operator's key, one tenant's books with an admin key of the tenant.`
 }
 
 // verifyRemote has a running server do it.
-func verifyRemote(ctx context.Context, address, tenantID string, bar func(string) *progressBar) (report verify.Report, err error) {
+func verifyRemote(ctx context.Context, address, tenantID string, bar func(string) *progressBar) (report verify.Report,
+	err error) {
 	r, err := newRemote(address, tenantID)
 	if err != nil {
 		return report, err
 	}
 	take, end := r.progress(bar)
 	defer end()
-	err = r.ask(ctx, http.MethodGet, "/v1/verification", nil, lines{"progress": take, "result": func(value []byte) error {
-		var in reportJSON
-		err := json.Unmarshal(value, &in)
-		report = verify.Report{Tenants: in.Tenants, Operator: in.Operator, Rows: in.Rows, Counters: in.Counters, Lookups: in.Lookups, Found: in.Found}
-		for _, d := range in.Differences {
-			report.Differences = append(report.Differences, verify.Difference(d))
-		}
-		return err
-	}})
+	err = r.ask(ctx, http.MethodGet, "/v1/verification", nil,
+		lines{"progress": take, "result": func(value []byte) error {
+			var in reportJSON
+			err := json.Unmarshal(value, &in)
+			report = verify.Report{Tenants: in.Tenants, Operator: in.Operator, Rows: in.Rows, Counters: in.Counters,
+				Lookups: in.Lookups, Found: in.Found}
+			for _, d := range in.Differences {
+				report.Differences = append(report.Differences, verify.Difference(d))
+			}
+			return err
+		}})
 	return report, err
 }
 
@@ -114,7 +117,8 @@ func progressFor(c *cobra.Command, asJSON bool) func(label string) *progressBar 
 }
 
 // verifyData opens the store and examines it: the files as the engine knows them, then the books through the port.
-func verifyData(ctx context.Context, o engine.Options, bar func(string) *progressBar) (report verify.Report, err error) {
+func verifyData(ctx context.Context, o engine.Options, bar func(string) *progressBar) (report verify.Report,
+	err error) {
 	opening := bar("replaying")
 	o.Progress = opening.bytes
 	e, err := engine.Open(o)
@@ -152,8 +156,9 @@ func recount(ctx context.Context, s store.Store, bar func(string) *progressBar) 
 // The report as a program reads it.
 type (
 	reportJSON struct {
-		OK          bool             `json:"ok"`
-		Tenants     int              `json:"tenants"` // without the operator's own ledger, whose rows are among the rows
+		OK bool `json:"ok"`
+		// without the operator's own ledger, whose rows are among the rows
+		Tenants     int              `json:"tenants"`
 		Operator    bool             `json:"operator"`
 		Rows        uint64           `json:"rows"`
 		Counters    uint64           `json:"counters"`
@@ -173,7 +178,8 @@ type (
 // showReport prints the report and turns differences into an error, so that the exit code says so too.
 func showReport(out io.Writer, r verify.Report, failed error, asJSON bool) error {
 	if asJSON {
-		j := reportJSON{OK: failed == nil && r.OK(), Tenants: r.Tenants, Operator: r.Operator, Rows: r.Rows, Counters: r.Counters, Lookups: r.Lookups, Found: r.Found,
+		j := reportJSON{OK: failed == nil && r.OK(), Tenants: r.Tenants, Operator: r.Operator, Rows: r.Rows,
+			Counters: r.Counters, Lookups: r.Lookups, Found: r.Found,
 			Differences: []differenceJSON{}}
 		for _, d := range r.Differences {
 			j.Differences = append(j.Differences, differenceJSON(d))
@@ -193,7 +199,8 @@ func showReport(out io.Writer, r verify.Report, failed error, asJSON bool) error
 		return fmt.Errorf("verify could not be finished: %w", failed)
 	}
 	if !r.OK() {
-		return fmt.Errorf("%s in %s of %s: keep a copy of the data directory; if all are in derived data, `tallystick rebuild` makes it again from the journal",
+		return fmt.Errorf("%s in %s of %s: keep a copy of the data directory; if all are in derived data, "+
+			"`tallystick rebuild` makes it again from the journal",
 			counted(r.Found, "difference"), counted(r.Rows, "row"), ledgersOf(&r))
 	}
 	if !asJSON {

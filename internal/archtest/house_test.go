@@ -50,7 +50,8 @@ func TestTheWalkSeesThisRepository(t *testing.T) {
 	for _, f := range tree.files {
 		seen[f.path] = true
 	}
-	for _, want := range []string{"go.mod", "Makefile", ".ci/run", "internal/archtest/doc.go", "internal/archtest/house_test.go"} {
+	for _, want := range []string{"go.mod", "Makefile", ".ci/run", "internal/archtest/doc.go",
+		"internal/archtest/house_test.go"} {
 		if !seen[want] {
 			t.Errorf("the walk missed %s", want)
 		}

@@ -47,7 +47,8 @@ func parseIgnore(pattern string) (ignorePattern, error) {
 	glob, rootOnly := strings.CutPrefix(pattern, "/")
 	glob, dirOnly := strings.CutSuffix(glob, "/")
 	if strings.HasPrefix(glob, "!") || strings.Contains(glob, "/") || strings.Contains(glob, "**") {
-		return ignorePattern{}, fmt.Errorf("pattern %q is not understood by internal/archtest: use a name, a glob, /name or name/", pattern)
+		return ignorePattern{}, fmt.Errorf("pattern %q is not understood by internal/archtest: use a name, a glob, "+
+			"/name or name/", pattern)
 	}
 	if _, err := path.Match(glob, ""); err != nil {
 		return ignorePattern{}, fmt.Errorf("pattern %q: %w", pattern, err)

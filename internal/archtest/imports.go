@@ -149,9 +149,11 @@ func (t *tree) judge(from room, importPath string) (what, do string) {
 	case to.kind == leaf:
 		return "", ""
 	case to.kind > from.kind:
-		return fmt.Sprintf("imports %s, a floor above", dir), "declare an interface here and let the floor above implement it"
+		return fmt.Sprintf("imports %s, a floor above", dir),
+			"declare an interface here and let the floor above implement it"
 	case from.kind == edge && to.kind == edge && from.name != to.name:
-		return fmt.Sprintf("edge %s imports edge %s", from.name, to.name), "edges never know one another: move what is shared down to a service or the core"
+		return fmt.Sprintf("edge %s imports edge %s", from.name, to.name),
+			"edges never know one another: move what is shared down to a service or the core"
 	case to.kind == store:
 		return judgeStore(from, to, dir)
 	}
@@ -171,9 +173,11 @@ func judgeStore(from, to room, dir string) (what, do string) {
 	case !to.isStoreImplementation() || from == to || from.kind == app:
 		return "", ""
 	case from.kind == store:
-		return fmt.Sprintf("store %s imports store %s", from.name, to.name), "stores never know one another: move what is shared to the core or the port"
+		return fmt.Sprintf("store %s imports store %s", from.name, to.name),
+			"stores never know one another: move what is shared to the core or the port"
 	}
-	return fmt.Sprintf("imports the store implementation %s", dir), "take the port of internal/store; only internal/app chooses an implementation"
+	return fmt.Sprintf("imports the store implementation %s", dir),
+		"take the port of internal/store; only internal/app chooses an implementation"
 }
 
 func judgeOutside(from room, importPath string) (what, do string) {

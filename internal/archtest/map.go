@@ -22,7 +22,8 @@ func mapIsTrue(t *tree) []finding {
 	dirs, _ := t.packages()
 	for room, line := range rooms {
 		if !slices.ContainsFunc(t.files, func(f file) bool { return strings.HasPrefix(f.path, room+"/") }) {
-			out = append(out, finding{mapPath, line, "the map names " + room + ", which is not there", "take it off the map"})
+			out = append(out, finding{mapPath, line, "the map names " + room + ", which is not there",
+				"take it off the map"})
 		}
 	}
 	for _, dir := range dirs {
@@ -52,7 +53,8 @@ func readMap(text string) (rooms map[string]int, out []finding) {
 		}
 		depth := (len(line) - len(strings.TrimLeft(line, " "))) / 2
 		if depth > len(above) {
-			out = append(out, finding{mapPath, i + 1, "a line is indented by more than one step", "indent by two spaces"})
+			out = append(out, finding{mapPath, i + 1, "a line is indented by more than one step",
+				"indent by two spaces"})
 			continue
 		}
 		first := ""
@@ -73,7 +75,8 @@ func readMap(text string) (rooms map[string]int, out []finding) {
 			}
 		}
 		if first != "" {
-			above = append(above[:depth], strings.TrimPrefix(strings.TrimPrefix(first, path.Join(above[:depth]...)), "/"))
+			above = append(above[:depth], strings.TrimPrefix(strings.TrimPrefix(first, path.Join(above[:depth]...)),
+				"/"))
 		}
 	}
 	return rooms, out
@@ -101,7 +104,8 @@ func missingFiles(t *tree, text string) (out []finding) {
 		for _, m := range goFileName.FindAllStringSubmatch(line, -1) {
 			there := slices.ContainsFunc(t.files, func(f file) bool { return strings.HasSuffix("/"+f.path, "/"+m[1]) })
 			if !there {
-				out = append(out, finding{mapPath, i + 1, fmt.Sprintf("%s is not there", m[1]), "name the file that it is now"})
+				out = append(out, finding{mapPath, i + 1, fmt.Sprintf("%s is not there", m[1]),
+					"name the file that it is now"})
 			}
 		}
 	}

@@ -32,7 +32,8 @@ func coreIsPure(t *tree) []finding {
 		timeName := f.nameOf("time")
 		ast.Inspect(f.ast, func(n ast.Node) bool {
 			if sel, ok := selects(n, timeName, clock); ok {
-				out = append(out, f.finding(sel.Pos(), fmt.Sprintf("the core uses time.%s", sel.Sel.Name), "take the time as a parameter"))
+				out = append(out, f.finding(sel.Pos(), fmt.Sprintf("the core uses time.%s", sel.Sel.Name),
+					"take the time as a parameter"))
 			}
 			if g, ok := n.(*ast.GoStmt); ok {
 				out = append(out, f.finding(g.Pos(), "the core starts a goroutine", "leave concurrency to the caller"))
@@ -67,7 +68,8 @@ func coreHasNoFloats(t *tree) []finding {
 	for _, f := range t.coreFiles() {
 		ast.Inspect(f.ast, func(n ast.Node) bool {
 			if id, ok := n.(*ast.Ident); ok && floats[id.Name] {
-				out = append(out, f.finding(id.Pos(), "the core uses "+id.Name, "use internal/core/amount, which is exact"))
+				out = append(out, f.finding(id.Pos(), "the core uses "+id.Name,
+					"use internal/core/amount, which is exact"))
 			}
 			return true
 		})

@@ -139,7 +139,8 @@ func TestRuleImportsGoDown(t *testing.T) {
 }
 
 func TestRuleCoreIsPure(t *testing.T) {
-	for _, p := range []string{"os", "os/exec", "net", "net/http", "net/http/httptest", "math/rand", "math/rand/v2", "crypto/rand", "log", "log/slog", "syscall"} {
+	for _, p := range []string{"os", "os/exec", "net", "net/http", "net/http/httptest", "math/rand", "math/rand/v2",
+		"crypto/rand", "log", "log/slog", "syscall"} {
 		expect(t, coreIsPure, sources{"internal/core/a/a.go": importing("a", "strings", p)}, "internal/core/a/a.go:3")
 	}
 	for _, p := range []string{"net/url", "net/netip", "math/bits", "time", "sort"} {
@@ -174,7 +175,8 @@ func g(r interface{ Float64() (int, bool) }) { r.Float64() }
 		"internal/core/a/a.go":      floating,
 		"internal/core/a/a_test.go": floating,
 		"internal/app/a.go":         floating,
-	}, "internal/core/a/a.go:4", "internal/core/a/a.go:5", "internal/core/a/a.go:5", "internal/core/a/a.go:6", "internal/core/a/a.go:6")
+	}, "internal/core/a/a.go:4", "internal/core/a/a.go:5", "internal/core/a/a.go:5", "internal/core/a/a.go:6",
+		"internal/core/a/a.go:6")
 }
 
 func TestRuleEveryPackageIsDocumented(t *testing.T) {
@@ -218,7 +220,8 @@ func TestRulePackagesAreNamedForWhatTheyProvide(t *testing.T) {
 		"internal/common/c.go":         "package common\n",
 		"internal/core/commons/c.go":   "package commons\n",
 		"internal/core/amount/util.go": "package amount\n",
-	}, "internal/common/c.go:1", "internal/core/a/a.go:1", "internal/core/a/a_test.go:1", "internal/core/types/t.go:1", "internal/util/u.go:1")
+	}, "internal/common/c.go:1", "internal/core/a/a.go:1", "internal/core/a/a_test.go:1", "internal/core/types/t.go:1",
+		"internal/util/u.go:1")
 }
 
 func TestRuleFilesAreSmall(t *testing.T) {
@@ -260,7 +263,8 @@ func TestRuleTestsNeverSleep(t *testing.T) {
 
 func TestRuleTestsNeverSkip(t *testing.T) {
 	expect(t, testsNeverSkip, sources{
-		"a/bench_test.go":  "package a\nimport \"testing\"\nfunc BenchmarkX(bench *testing.B) {\n\tbench.SkipNow()\n}\n",
+		"a/bench_test.go": "package a\nimport \"testing\"\nfunc BenchmarkX(bench *testing.B) " +
+			"{\n\tbench.SkipNow()\n}\n",
 		"a/decode_test.go": "package a\nfunc f(dec decoder) { dec.Skip(3) }\n",
 		"a/field_test.go":  "package a\nfunc f(run runner) { run.t.Skipf(\"no\") }\n",
 		"a/rapid_test.go":  "package a\nimport \"pgregory.net/rapid\"\nfunc f(rt *rapid.T) { rt.Skip() }\n",
@@ -271,7 +275,8 @@ func TestRuleTestsNeverSkip(t *testing.T) {
 }
 
 func TestRuleMapIsTrue(t *testing.T) {
-	const page = "# Map\n\n```\ncmd/x/   main\ninternal/\n  app/   commands; deep/ kills\n  core/\n    a/  b/   rules\n```\n\n" +
+	const page = "# Map\n\n```\ncmd/x/   main\ninternal/\n  app/   commands; deep/ kills\n  core/\n    a/  b/   " +
+		"rules\n```\n\n" +
 		"See `a.go` and `core/b/b.go`, and `gone.go`.\n"
 	expect(t, mapIsTrue, sources{
 		"docs/map.md":                page,

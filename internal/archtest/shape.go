@@ -24,7 +24,8 @@ func everyPackageIsDocumented(t *tree) []finding {
 		}
 		if len(documented) == 0 {
 			f := byDir[dir][0]
-			out = append(out, f.finding(f.ast.Package, fmt.Sprintf("package %s has no package comment", f.ast.Name.Name),
+			out = append(out, f.finding(f.ast.Package,
+				fmt.Sprintf("package %s has no package comment", f.ast.Name.Name),
 				"say above the package clause of one file, not a test, what the package owns and what it never does"))
 			continue
 		}
@@ -58,7 +59,8 @@ func filesAreShort(t *tree) []finding {
 		if len(lines) <= maxLines || hasLengthReason(lines) {
 			continue
 		}
-		out = append(out, finding{f.path, maxLines + 1, fmt.Sprintf("the file has %d lines, more than %d", len(lines), maxLines),
+		out = append(out, finding{f.path, maxLines + 1,
+			fmt.Sprintf("the file has %d lines, more than %d", len(lines), maxLines),
 			"split off its second idea, or say in its first lines why not: // Length: <reason>"})
 	}
 	return out
@@ -99,7 +101,8 @@ func filesAreSmall(t *tree) []finding {
 	var out []finding
 	for _, f := range t.files {
 		if f.size > maxFileBytes {
-			out = append(out, finding{f.path, 1, fmt.Sprintf("the file has %d bytes, more than %d", f.size, maxFileBytes),
+			out = append(out, finding{f.path, 1,
+				fmt.Sprintf("the file has %d bytes, more than %d", f.size, maxFileBytes),
 				"generate it when it is needed, or add it to .gitignore"})
 		}
 	}
@@ -117,7 +120,8 @@ func nothingIsPutOff(t *tree) []finding {
 		for text := range strings.Lines(f.text) {
 			line++
 			if mark := unfinished.FindString(text); mark != "" {
-				out = append(out, finding{f.path, line, "the line carries " + mark, "do it now, or state the limit plainly as it is"})
+				out = append(out, finding{f.path, line, "the line carries " + mark,
+					"do it now, or state the limit plainly as it is"})
 			}
 		}
 	}

@@ -7,7 +7,8 @@ import (
 
 func TestHeadroomIsFixedWithinBounds(t *testing.T) {
 	for live, want := range map[uint64]int{
-		0: maxPercent, 1 << 20: maxPercent, 80 << 20: 400, 160 << 20: 200, 320 << 20: 100, 640 << 20: 50, 4 << 30: minPercent,
+		0: maxPercent, 1 << 20: maxPercent, 80 << 20: 400, 160 << 20: 200, 320 << 20: 100, 640 << 20: 50,
+		4 << 30: minPercent,
 	} {
 		if got := percent(live); got != want {
 			t.Errorf("%d live: %d %%, want %d", live, got, want)

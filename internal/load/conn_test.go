@@ -17,7 +17,8 @@ func senderTo(t *testing.T, address string) *Sender {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := NewSender(context.Background(), mustWorkload(t, someShape), Target{URL: u, Keys: []string{"first", "the second one"}})
+	s, err := NewSender(context.Background(), mustWorkload(t, someShape),
+		Target{URL: u, Keys: []string{"first", "the second one"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +31,8 @@ func TestPost(t *testing.T) {
 	long := strings.Repeat("a long answer; ", 5000)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
-		if err != nil || int64(len(body)) != r.ContentLength || r.Method != http.MethodPost || r.URL.Path != "/base/v1/events" {
+		if err != nil || int64(len(body)) != r.ContentLength || r.Method != http.MethodPost ||
+			r.URL.Path != "/base/v1/events" {
 			t.Errorf("%s %s with %d of %d bytes: %v", r.Method, r.URL, len(body), r.ContentLength, err)
 		}
 		w.WriteHeader(http.StatusAccepted)

@@ -6,7 +6,7 @@ import (
 )
 
 // Histogram counts durations in buckets whose width is a 32nd of their value, from nanoseconds to minutes, in 8 KiB:
-// the quantiles it tells are at most 3 % too high, whatever the range.
+// the quantiles it returns are at most 3 % too high, whatever the range.
 type Histogram struct {
 	buckets [histogramBuckets]int64
 	count   int64
@@ -14,7 +14,7 @@ type Histogram struct {
 }
 
 const (
-	// fineBits is how many bits below the highest one are told apart.
+	// fineBits is how many bits below the highest one are distinguished.
 	fineBits = 5
 	fine     = 1 << fineBits
 	// histogramBuckets covers 2^36 ns, over a minute; what takes longer is counted there.

@@ -40,6 +40,6 @@ func TestHistogramOfNothingAndOfAges(t *testing.T) {
 	h.Add(-time.Second)
 	h.Add(time.Hour)
 	if q := h.Quantile(1000); q > time.Hour || q < time.Minute {
-		t.Errorf("an hour is told as %v", q)
+		t.Errorf("an hour is returned as %v", q)
 	}
 }

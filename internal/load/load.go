@@ -33,8 +33,8 @@ type Options struct {
 	Events   int64
 	Duration time.Duration
 
-	// Progress is told, some ten times a second and once at the end of the sending, how many events were answered and
-	// how long that took. Default: nobody is.
+	// Progress is called, some ten times a second and once at the end of the sending, with how many events were
+	// answered and how long that took. Default: nobody is.
 	Progress func(answered int64, elapsed time.Duration)
 }
 

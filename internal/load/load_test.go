@@ -41,8 +41,8 @@ func TestRunProvesTheTotals(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			o.URL, o.Key, o.Shape = s.URL, s.Key, shape
-			var told atomic.Int64
-			o.Progress = func(answered int64, _ time.Duration) { told.Store(answered) }
+			var reported atomic.Int64
+			o.Progress = func(answered int64, _ time.Duration) { reported.Store(answered) }
 			r, err := Run(context.Background(), o)
 			if err != nil {
 				t.Fatal(err)
@@ -50,8 +50,9 @@ func TestRunProvesTheTotals(t *testing.T) {
 			if o.Events != 0 && r.Events != o.Events || r.Requests < int64(o.Connections) {
 				t.Errorf("sent %d events in %d requests", r.Events, r.Requests)
 			}
-			if r.Accepted+r.Duplicates != r.Events || r.Duplicates == 0 || told.Load() != r.Events {
-				t.Errorf("accepted %d, duplicates %d of %d; progress says %d", r.Accepted, r.Duplicates, r.Events, told.Load())
+			if r.Accepted+r.Duplicates != r.Events || r.Duplicates == 0 || reported.Load() != r.Events {
+				t.Errorf("accepted %d, duplicates %d of %d; progress says %d", r.Accepted, r.Duplicates, r.Events,
+					reported.Load())
 			}
 			if !r.Proved || r.Counters == 0 || r.BodyBytes < 80 || r.Latency.P50 <= 0 || r.Latency.Max < r.Latency.P99 {
 				t.Errorf("report: %+v", r)
@@ -103,7 +104,8 @@ func answering(text string) cheat {
 func counting(t *testing.T, s *target.Server) cheat {
 	return func(_ http.ResponseWriter, r *http.Request, body []byte) bool {
 		other := strings.Replace(string(body), `"id":"evt_`, `"id":"oops`, 1)
-		request, err := http.NewRequestWithContext(r.Context(), http.MethodPost, s.URL+"/v1/events", strings.NewReader(other))
+		request, err := http.NewRequestWithContext(r.Context(), http.MethodPost, s.URL+"/v1/events",
+			strings.NewReader(other))
 		if err != nil {
 			t.Error(err)
 			return false
@@ -128,13 +130,16 @@ func TestRunFindsALiar(t *testing.T) {
 		cheat cheat
 		says  string
 	}{
-		"that loses an event":          {answering(`{"id":"e","status":"accepted","seq":9}`), "in 1 counters"},
-		"that counts one twice":        {counting(t, s), "in 1 counters"},
-		"that calls a new event known": {answering(`{"id":"e","status":"duplicate","seq":9}`), "0 were answered accepted and 1 duplicate"},
-		"that answers nonsense":        {answering(`{}`), "0 were answered accepted and 0 duplicate"},
+		"that loses an event":   {answering(`{"id":"e","status":"accepted","seq":9}`), "in 1 counters"},
+		"that counts one twice": {counting(t, s), "in 1 counters"},
+		"that calls a new event known": {answering(`{"id":"e","status":"duplicate","seq":9}`),
+			"0 were answered accepted and 1 duplicate"},
+		"that answers nonsense": {answering(`{}`), "0 were answered accepted and 0 duplicate"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, err := Run(context.Background(), Options{URL: liar(t, s, c.cheat), Key: s.Key, Shape: Shape{Customers: 5}, Batch: 1, Connections: 2, Events: 40})
+			r, err := Run(context.Background(),
+				Options{URL: liar(t, s, c.cheat), Key: s.Key, Shape: Shape{Customers: 5}, Batch: 1, Connections: 2,
+					Events: 40})
 			if !errors.Is(err, ErrTotals) || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("error %v, want one that says %q", err, c.says)
 			}
@@ -164,7 +169,8 @@ func TestRunEndsAtTheFirstRefusal(t *testing.T) {
 		w.WriteHeader(http.StatusTeapot)
 		return false
 	}
-	o := Options{URL: liar(t, s, teapot), Key: s.Key, Shape: Shape{Customers: 5}, Batch: 1, Connections: 2, Events: 1_000_000}
+	o := Options{URL: liar(t, s, teapot), Key: s.Key, Shape: Shape{Customers: 5}, Batch: 1, Connections: 2,
+		Events: 1_000_000}
 	if _, err := Run(context.Background(), o); err == nil || !strings.Contains(err.Error(), "answer 418") {
 		t.Errorf("error %v", err)
 	}

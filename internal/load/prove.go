@@ -45,7 +45,8 @@ func (r *run) proveTenant(ctx context.Context, c *client.Client, tenant int, tot
 		if err != nil {
 			return err
 		}
-		at := fmt.Sprintf("tenant %d, meter %s, customer %s, period %s", tenant, counter.Meter, counter.Customer, counter.Period)
+		at := fmt.Sprintf("tenant %d, meter %s, customer %s, period %s", tenant, counter.Meter, counter.Customer,
+			counter.Period)
 		meter, known := meters[counter.Meter]
 		customer, ok := customerIndex(counter.Customer, len(r.w.customers))
 		if !known || !ok || counter.Period != period {
@@ -60,7 +61,8 @@ func (r *run) proveTenant(ctx context.Context, c *client.Client, tenant int, tot
 		count, sum := totals.Of(meter, customer)
 		want := client.Decimal(strconv.FormatInt(sum, 10))
 		if counter.Count != count || counter.Sum != want || counter.Total != want {
-			d.add("%s: sent %d events that sum to %d, the server has %d, sum %s, total %s", at, count, sum, counter.Count, counter.Sum, counter.Total)
+			d.add("%s: sent %d events that sum to %d, the server has %d, sum %s, total %s", at, count, sum,
+				counter.Count, counter.Sum, counter.Total)
 		}
 	}
 	for i, was := range seen {
@@ -78,7 +80,7 @@ func customerIndex(name string, customers int) (int, bool) {
 	return n, ok && err == nil && n >= 0 && n < customers && strconv.Itoa(n) == digits
 }
 
-// differences gathers what is wrong; the first few are told.
+// differences gathers what is wrong; the first few are reported.
 type differences struct {
 	all   int
 	texts []string

@@ -25,7 +25,8 @@ type Report struct {
 	Latency           Latency `json:"latency_us"`
 	BodyBytes         float64 `json:"body_bytes_per_event"`
 
-	// What the server's metrics told, if they did: CPU time of its process and bytes appended to its journal.
+	// What the server's metrics showed, if they could be read: CPU time of its process and bytes appended to its
+	// journal.
 	ServerCPUSeconds *float64 `json:"server_cpu_seconds,omitempty"`
 	ServerCPUMicros  *float64 `json:"server_cpu_us_per_event,omitempty"`
 	JournalBytes     *float64 `json:"journal_bytes_per_event,omitempty"`

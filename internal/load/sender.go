@@ -124,13 +124,14 @@ func (s *Sender) Send(b *Batch) error {
 func checkAnswer(b *Batch, body []byte) error {
 	var accepted, duplicates int
 	if len(b.Facts) == 1 {
-		accepted, duplicates = bytes.Count(body, []byte(`"status":"accepted"`)), bytes.Count(body, []byte(`"status":"duplicate"`))
+		accepted, duplicates = bytes.Count(body, []byte(`"status":"accepted"`)),
+			bytes.Count(body, []byte(`"status":"duplicate"`))
 	} else {
 		accepted, duplicates = number(body, `"accepted":`), number(body, `"duplicates":`)
 	}
 	if accepted != b.Fresh || duplicates != b.Duplicates {
-		return fmt.Errorf("%w: of %d new and %d repeated events, %d were answered accepted and %d duplicate: %.*s", ErrTotals,
-			b.Fresh, b.Duplicates, accepted, duplicates, quoted, body)
+		return fmt.Errorf("%w: of %d new and %d repeated events, %d were answered accepted and %d duplicate: %.*s",
+			ErrTotals, b.Fresh, b.Duplicates, accepted, duplicates, quoted, body)
 	}
 	return nil
 }

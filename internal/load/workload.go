@@ -72,7 +72,8 @@ func NewWorkload(s Shape) (*Workload, error) {
 	if err := s.check(); err != nil {
 		return nil, err
 	}
-	w := &Workload{shape: s, hour: s.Hour.UnixMilli(), hourText: s.Hour.Format("2006-01-02T15:"), resend: uint64(s.DuplicateRatio * (1 << 32))}
+	w := &Workload{shape: s, hour: s.Hour.UnixMilli(), hourText: s.Hour.Format("2006-01-02T15:"),
+		resend: uint64(s.DuplicateRatio * (1 << 32))}
 	w.customers = make([]string, s.Customers)
 	for i := range w.customers {
 		w.customers[i] = customerPrefix + strconv.Itoa(i)
@@ -191,7 +192,8 @@ type Stream struct {
 
 // NewStream makes stream number n. Two streams of one number are the same.
 func (w *Workload) NewStream(n int) *Stream {
-	return &Stream{w: w, number: n, dice: mix(w.shape.Seed ^ uint64(n)<<32), turn: n, next: make([]uint64, w.shape.Tenants)}
+	return &Stream{w: w, number: n, dice: mix(w.shape.Seed ^ uint64(n)<<32), turn: n,
+		next: make([]uint64, w.shape.Tenants)}
 }
 
 // Fill makes the stream's next batch. A duplicate repeats a fact of the same stream and tenant that stands in an

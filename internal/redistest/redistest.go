@@ -35,8 +35,8 @@ func (s *Server) URL() string {
 // Begin starts the server, empty, and returns when it answers.
 func (s *Server) Begin() {
 	s.t.Helper()
-	s.cmd = exec.CommandContext(context.Background(), "redis-server", "--port", "0", "--unixsocket", s.socket, "--save", "", "--appendonly", "no",
-		"--dir", filepath.Dir(s.socket), "--loglevel", "warning")
+	s.cmd = exec.CommandContext(context.Background(), "redis-server", "--port", "0", "--unixsocket", s.socket, "--save",
+		"", "--appendonly", "no", "--dir", filepath.Dir(s.socket), "--loglevel", "warning")
 	if err := s.cmd.Start(); err != nil {
 		s.t.Fatalf("start redis-server (make deps installs it): %v", err)
 	}

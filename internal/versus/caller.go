@@ -21,7 +21,7 @@ import (
 
 const callerCommand = "fairness-caller"
 
-// callerJob is what a process that calls the server is told. It sends while it is told to go, until it is told to stop.
+// callerJob is the job of a process that calls the server. It sends from the command go on until the command stop.
 type callerJob struct {
 	Shape       load.Shape    `json:"shape"`
 	URL         string        `json:"url"`
@@ -42,13 +42,14 @@ type callerSays struct {
 }
 
 func newCallerCommand() *cobra.Command {
-	return newChildCommand(callerCommand, "A process that calls the server of fairness", func(ctx context.Context, job callerJob, told *bufio.Scanner, out io.Writer) error {
-		c, err := connectCaller(ctx, job)
-		if err != nil {
-			return err
-		}
-		return c.obey(ctx, told, json.NewEncoder(out))
-	})
+	return newChildCommand(callerCommand, "A process that calls the server of fairness",
+		func(ctx context.Context, job callerJob, commands *bufio.Scanner, out io.Writer) error {
+			c, err := connectCaller(ctx, job)
+			if err != nil {
+				return err
+			}
+			return c.obey(ctx, commands, json.NewEncoder(out))
+		})
 }
 
 // caller is the streams of one tenant's events that a process sends.
@@ -75,7 +76,8 @@ func connectCaller(ctx context.Context, job callerJob) (*caller, error) {
 		if err != nil {
 			return nil, err
 		}
-		c.connections = append(c.connections, &callerConnection{sender: s, stream: stay(w.NewStream(job.Stream+i), job.Tenant)})
+		c.connections = append(c.connections,
+			&callerConnection{sender: s, stream: stay(w.NewStream(job.Stream+i), job.Tenant)})
 	}
 	return c, nil
 }
@@ -110,13 +112,13 @@ func stay(s *load.Stream, tenant int) *load.Stream {
 	return s
 }
 
-// obey sends as it is told, until there is nobody to tell it.
-func (c *caller) obey(ctx context.Context, told *bufio.Scanner, say *json.Encoder) error {
-	for told.Scan() {
+// obey sends as the commands say, until there are no more.
+func (c *caller) obey(ctx context.Context, commands *bufio.Scanner, say *json.Encoder) error {
+	for commands.Scan() {
 		if err := say.Encode(callerSays{Begun: true}); err != nil {
 			return err
 		}
-		said, err := c.sendUntil(ctx, func() { told.Scan() })
+		said, err := c.sendUntil(ctx, func() { commands.Scan() })
 		if err != nil {
 			return err
 		}
@@ -124,7 +126,7 @@ func (c *caller) obey(ctx context.Context, told *bufio.Scanner, say *json.Encode
 			return err
 		}
 	}
-	return told.Err()
+	return commands.Err()
 }
 
 // sendUntil sends over all connections until enough returns.

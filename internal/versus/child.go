@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// childProcess is this program once more, as a child that does a job. The job is the first line it is told, because the
+// childProcess is this program once more, as a child that does a job. The job is the first line it reads, because the
 // arguments of a process are for all to see and a job may hold keys. It says lines of JSON.
 type childProcess[Says any] struct {
 	command *exec.Cmd
@@ -46,27 +46,28 @@ func startChild[Says any](ctx context.Context, command string, job any) (*childP
 	if err := c.command.Start(); err != nil {
 		return nil, fmt.Errorf("start the child: %w", err)
 	}
-	if err := c.tell(string(text)); err != nil {
+	if err := c.send(string(text)); err != nil {
 		return nil, errors.Join(err, c.kill())
 	}
 	return c, nil
 }
 
-// newChildCommand is the other end of startChild. What follows the job's line can be read from told.
-func newChildCommand[Job any](name, short string, run func(ctx context.Context, job Job, told *bufio.Scanner, out io.Writer) error) *cobra.Command {
+// newChildCommand is the other end of startChild. What follows the job's line can be read from commands.
+func newChildCommand[Job any](name, short string,
+	run func(ctx context.Context, job Job, commands *bufio.Scanner, out io.Writer) error) *cobra.Command {
 	return &cobra.Command{
 		Use:    name,
 		Short:  short,
 		Hidden: true,
 		Args:   cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			told := bufio.NewScanner(c.InOrStdin())
-			told.Scan() // nothing is no job
+			commands := bufio.NewScanner(c.InOrStdin())
+			commands.Scan() // nothing is no job
 			var job Job
-			if err := json.Unmarshal(told.Bytes(), &job); err != nil {
-				return &usageError{fmt.Errorf("job: %w", errors.Join(told.Err(), err))}
+			if err := json.Unmarshal(commands.Bytes(), &job); err != nil {
+				return &usageError{fmt.Errorf("job: %w", errors.Join(commands.Err(), err))}
 			}
-			return run(c.Context(), job, told, c.OutOrStdout())
+			return run(c.Context(), job, commands, c.OutOrStdout())
 		},
 	}
 }
@@ -88,7 +89,7 @@ func (c *childProcess[Says]) until(enough func(*Says) bool) error {
 	return errors.Join(errors.New("the child ended before it had said enough"), c.wait())
 }
 
-func (c *childProcess[Says]) tell(line string) error {
+func (c *childProcess[Says]) send(line string) error {
 	if _, err := io.WriteString(c.input, line+"\n"); err != nil {
 		return fmt.Errorf("speak to the child: %w", err)
 	}

@@ -13,7 +13,8 @@ import (
 
 // settings are what anyone would tune who loads events into PostgreSQL: memory for the tables, and room for the log, so
 // that no checkpoint falls into a measurement. Durability stays at its default: fsync and synchronous_commit on.
-var settings = []string{"shared_buffers=512MB", "min_wal_size=2GB", "max_wal_size=4GB", "checkpoint_timeout=30min", "max_connections=100", "wal_compression=off"}
+var settings = []string{"shared_buffers=512MB", "min_wal_size=2GB", "max_wal_size=4GB", "checkpoint_timeout=30min",
+	"max_connections=100", "wal_compression=off"}
 
 // fleeting is for tests that prove behavior, not speed.
 var fleeting = []string{"fsync=off", "full_page_writes=off", "shared_buffers=32MB"}
@@ -45,7 +46,8 @@ func wearIn(ctx context.Context, address string) error {
 	}
 	defer func() { _ = conn.Close(ctx) }() // nothing of it is needed any more
 	for range usedSegments {
-		if _, err := conn.Exec(ctx, "SELECT pg_logical_emit_message(false, 'wear', 'in'), pg_switch_wal()"); err != nil {
+		if _, err := conn.Exec(ctx,
+			"SELECT pg_logical_emit_message(false, 'wear', 'in'), pg_switch_wal()"); err != nil {
 			return fmt.Errorf("fill the log: %w", err)
 		}
 	}

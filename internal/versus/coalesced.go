@@ -90,7 +90,7 @@ func (s *pgCoalesced) next() (*pending, bool) {
 	}
 }
 
-// insertAll inserts the requests as one set and tells each how many of its events were new.
+// insertAll inserts the requests as one set and answers each with how many of its events were new.
 func (s *pgCoalesced) insertAll(ctx context.Context, set []*pending, c *columns) {
 	c.reset()
 	for _, p := range set {

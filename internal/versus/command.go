@@ -83,9 +83,11 @@ and prints medians, ratios and the design's targets. PostgreSQL is a private one
 	f.IntVar(&o.Customers, "customers", defaultCustomers, "customers, over all tenants")
 	f.Uint64Var(&o.Seed, "seed", 1, "of the generated events")
 	f.StringVar(&only, "only", "", "contenders and cells to measure, such as engine,pg-set,1x64")
-	c.PersistentFlags().StringVar(&o.Dir, "dir", "", "where stores live while they are measured (default: the temporary folder)")
+	c.PersistentFlags().StringVar(&o.Dir, "dir", "",
+		"where stores live while they are measured (default: the temporary folder)")
 	c.PersistentFlags().StringVar(&file, "json", "", "also write the figures to this file")
-	c.AddCommand(newGrowthCommand(&o.Dir, &file), newGrowthChildCommand(), newFairnessCommand(&o.Dir, &file), newCallerCommand(), newPgGrowthCommand(&file), newWindowsCommand(&o.Dir, &file),
+	c.AddCommand(newGrowthCommand(&o.Dir, &file), newGrowthChildCommand(), newFairnessCommand(&o.Dir, &file),
+		newCallerCommand(), newPgGrowthCommand(&file), newWindowsCommand(&o.Dir, &file),
 		newSlowCommandLine(&o.Dir, &file), newSlowServerCommand(), newSlowCommand(),
 		newCustomersCommand(&o.Dir, &file), newCustomersChildCommand())
 	return c

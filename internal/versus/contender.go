@@ -39,9 +39,12 @@ func all() []contender {
 	return []contender{
 		{pgTxName, "PostgreSQL, one transaction per event, a counter per tenant and meter", true, true, openPgTx},
 		{pgSetName, "PostgreSQL, one set-based transaction per request, counters per customer", true, false, openPgSet},
-		{pgCoalescedName, "PostgreSQL, set-based, coalesced across requests, counters per customer", true, false, openPgCoalesced},
-		{pgPlainName, "the same with no customer in rows and counters: less than a bill needs", true, false, openPgCoalescedPlain},
-		{pgStoreName, "Tallystick's PostgreSQL store, in process: all rules, chain and walls", true, false, openPgStore},
+		{pgCoalescedName, "PostgreSQL, set-based, coalesced across requests, counters per customer", true, false,
+			openPgCoalesced},
+		{pgPlainName, "the same with no customer in rows and counters: less than a bill needs", true, false,
+			openPgCoalescedPlain},
+		{pgStoreName, "Tallystick's PostgreSQL store, in process: all rules, chain and walls", true, false,
+			openPgStore},
 		{engineName, "Tallystick's engine, in process", false, false, openEngine},
 		{engineHTTPName, "Tallystick over HTTP JSON", false, false, openEngineHTTP},
 		{bareName, "net/http that drops the body: no store, a limit", false, false, openBare},
@@ -99,7 +102,8 @@ func (b *bench) measure(ctx context.Context, c *contender, cell Cell) (s sample,
 }
 
 // drive lets submitters send at once until the time or the events are used up; each sends at least one batch.
-func (b *bench) drive(ctx context.Context, sub subject, size, submitters int, events int64, limit time.Duration) (sample, []*load.Stream, error) {
+func (b *bench) drive(ctx context.Context, sub subject, size, submitters int, events int64,
+	limit time.Duration) (sample, []*load.Stream, error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	submits := make([]func(*load.Batch) error, submitters)
@@ -118,7 +122,8 @@ func (b *bench) drive(ctx context.Context, sub subject, size, submitters int, ev
 	for i := range submits {
 		wg.Go(func() {
 			var batch load.Batch
-			for first := true; first || ctx.Err() == nil && sent.Load() < events && time.Since(began) < limit; first = false {
+			for first := true; first || ctx.Err() == nil && sent.Load() < events &&
+				time.Since(began) < limit; first = false {
 				streams[i].Fill(&batch, size)
 				at := time.Now()
 				if err := submits[i](&batch); err != nil {

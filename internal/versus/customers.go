@@ -50,11 +50,12 @@ type Population struct {
 	Customers       int64   `json:"customers"`
 	Counters        int64   `json:"counters"`
 	EventsPerSecond float64 `json:"events_per_second"`
-	Beside          float64 `json:"first_events_per_second"` // of the store with the first number of customers, meanwhile
-	Share           float64 `json:"share_of_first"`          // of that
-	CPUPerEvent     float64 `json:"cpu_seconds_each"`        // of the whole process, the making of the events included
-	AnonymousBytes  int64   `json:"anonymous_bytes"`         // most memory beyond the page cache while it was measured
-	StateBytes      int64   `json:"state_bytes"`
+	// of the store with the first number of customers, meanwhile
+	Beside         float64 `json:"first_events_per_second"`
+	Share          float64 `json:"share_of_first"`   // of that
+	CPUPerEvent    float64 `json:"cpu_seconds_each"` // of the whole process, the making of the events included
+	AnonymousBytes int64   `json:"anonymous_bytes"`  // most memory beyond the page cache while it was measured
+	StateBytes     int64   `json:"state_bytes"`
 }
 
 // RunCustomers measures each number of customers in turn with the first.
@@ -78,8 +79,9 @@ func RunCustomers(ctx context.Context, o CustomersOptions) (out *Customers, err 
 		if err != nil {
 			return nil, fmt.Errorf("with %d customers: %w", o.Customers[i], err)
 		}
-		fmt.Fprintf(o.Progress, "%d customers: %s events/s, %s with %d, %.0f ns of processor each, %d MiB of memory\n", size.Customers,
-			count(size.EventsPerSecond), count(size.Beside), o.Customers[0], 1e9*size.CPUPerEvent, size.AnonymousBytes/mebi)
+		fmt.Fprintf(o.Progress, "%d customers: %s events/s, %s with %d, %.0f ns of processor each, %d MiB of memory\n",
+			size.Customers, count(size.EventsPerSecond), count(size.Beside), o.Customers[0], 1e9*size.CPUPerEvent,
+			size.AnonymousBytes/mebi)
 		out.Sizes = append(out.Sizes, size)
 	}
 	out.judge()
@@ -112,8 +114,10 @@ func (o *CustomersOptions) measure(ctx context.Context, dir string, i int) (size
 		return nil, fmt.Errorf("compare the counters with what was sent: %w", err)
 	}
 	return &Population{
-		Customers: o.Customers[i], Counters: o.Customers[i] / tenants * tenants * meters, EventsPerSecond: stage.EventsPerSecond,
-		Beside: of.EventsPerSecond, Share: stage.EventsPerSecond / of.EventsPerSecond, CPUPerEvent: stage.CPUPerEvent,
+		Customers: o.Customers[i], Counters: o.Customers[i] / tenants * tenants * meters,
+		EventsPerSecond: stage.EventsPerSecond,
+		Beside:          of.EventsPerSecond, Share: stage.EventsPerSecond / of.EventsPerSecond,
+		CPUPerEvent:    stage.CPUPerEvent,
 		AnonymousBytes: stage.AnonymousBytes, StateBytes: stage.StateBytes,
 	}, nil
 }
@@ -145,16 +149,19 @@ func (c *Customers) judge() {
 	first := c.Sizes[0].Customers
 	for _, s := range c.Sizes[1:] {
 		what := fmt.Sprintf("ingest with %d customers against %d", s.Customers, first)
-		c.Targets = append(c.Targets, newTarget(what, ">= 80%", "", bound{value: s.Share, must: 0.8, show: showShare("the first")}))
+		c.Targets = append(c.Targets, newTarget(what, ">= 80%", "",
+			bound{value: s.Share, must: 0.8, show: showShare("the first")}))
 	}
 }
 
 // Print writes the tables for people.
 func (c *Customers) Print(w io.Writer) {
-	fmt.Fprintf(w, "\n%12s %12s %12s %12s %9s %10s %10s %10s\n", "customers", "counters", "events/s", "first", "of first", "cpu/ev", "memory", "state")
+	fmt.Fprintf(w, "\n%12s %12s %12s %12s %9s %10s %10s %10s\n", "customers", "counters", "events/s", "first",
+		"of first", "cpu/ev", "memory", "state")
 	for _, s := range c.Sizes {
-		fmt.Fprintf(w, "%12d %12d %12s %12s %8.0f%% %7.0f ns %6d MiB %6d MiB\n", s.Customers, s.Counters, count(s.EventsPerSecond), count(s.Beside), 100*s.Share,
-			1e9*s.CPUPerEvent, s.AnonymousBytes/mebi, s.StateBytes/mebi)
+		fmt.Fprintf(w, "%12d %12d %12s %12s %8.0f%% %7.0f ns %6d MiB %6d MiB\n", s.Customers, s.Counters,
+			count(s.EventsPerSecond), count(s.Beside), 100*s.Share, 1e9*s.CPUPerEvent, s.AnonymousBytes/mebi,
+			s.StateBytes/mebi)
 	}
 	printTargets(w, c.Targets)
 }
@@ -164,8 +171,9 @@ func newCustomersCommand(dir, file *string) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "customers",
 		Short: "Measure ingest with more counters than stay in memory",
-		Long: `Fills a store for each number of customers, four tenants and two meters, until every counter exists, and measures
-batches of 1000 from 16 submitters in process, in turn with the first number of customers; then compares all counters with what was sent.`,
+		Long: `Fills a store for each number of customers, four tenants and two meters, until every counter exists,
+and measures batches of 1000 from 16 submitters in process, in turn with the first number of customers;
+then compares all counters with what was sent.`,
 		Example: `  tallystick-versus customers --customers 100000,2000000`,
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -183,8 +191,10 @@ batches of 1000 from 16 submitters in process, in turn with the first number of 
 			return writeJSON(*file, r)
 		},
 	}
-	c.Flags().Int64SliceVar(&o.Customers, "customers", defaultCustomersCounts(), "over all tenants; the first is what the others are compared with")
+	c.Flags().Int64SliceVar(&o.Customers, "customers", defaultCustomersCounts(),
+		"over all tenants; the first is what the others are compared with")
 	c.Flags().Int64Var(&o.Measure, "measure", defaultCustomersMeasure, "events over which each rate is taken")
-	c.Flags().BoolVar(&o.Uniform, "uniform", false, "every customer is as busy as any other, which no memory helps with")
+	c.Flags().BoolVar(&o.Uniform, "uniform", false,
+		"every customer is as busy as any other, which no memory helps with")
 	return c
 }

@@ -12,7 +12,8 @@ import (
 func TestCustomers(t *testing.T) {
 	dir := t.TempDir()
 	var progress, table bytes.Buffer
-	r, err := RunCustomers(context.Background(), CustomersOptions{Customers: []int64{40, 200}, Measure: 600, Batch: 10, Dir: dir, Progress: &progress})
+	r, err := RunCustomers(context.Background(),
+		CustomersOptions{Customers: []int64{40, 200}, Measure: 600, Batch: 10, Dir: dir, Progress: &progress})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -20,7 +21,8 @@ func TestCustomers(t *testing.T) {
 		t.Fatalf("%d sizes:\n%s", len(r.Sizes), progress.String())
 	}
 	for _, s := range r.Sizes {
-		if s.EventsPerSecond <= 0 || s.Share != s.EventsPerSecond/s.Beside || s.AnonymousBytes <= 0 || s.CPUPerEvent <= 0 {
+		if s.EventsPerSecond <= 0 || s.Share != s.EventsPerSecond/s.Beside || s.AnonymousBytes <= 0 ||
+			s.CPUPerEvent <= 0 {
 			t.Errorf("size %+v", s)
 		}
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/tallystick/tallystick/internal/store"
 )
 
-// customersJob is what a child of customers is told.
+// customersJob is the job of a child of customers.
 type customersJob struct {
 	Dir       string `json:"dir"`
 	Customers int64  `json:"customers"`
@@ -29,14 +29,16 @@ type customersJob struct {
 }
 
 func newCustomersChildCommand() *cobra.Command {
-	return newChildCommand(customersCommand, "The process that customers fills and measures", func(ctx context.Context, job customersJob, told *bufio.Scanner, out io.Writer) error {
-		return job.run(ctx, told, out)
-	})
+	return newChildCommand(customersCommand, "The process that customers fills and measures",
+		func(ctx context.Context, job customersJob, commands *bufio.Scanner, out io.Writer) error {
+			return job.run(ctx, commands, out)
+		})
 }
 
-func (j *customersJob) run(ctx context.Context, told *bufio.Scanner, out io.Writer) (err error) {
-	c := newChild(growthJob{Dir: j.Dir, Measure: j.Measure, Batch: j.Batch}, told, out)
-	if err := c.open(load.Shape{Customers: int(j.Customers / tenants), Uniform: j.Uniform, Hour: time.Now().Add(-time.Hour)}); err != nil {
+func (j *customersJob) run(ctx context.Context, commands *bufio.Scanner, out io.Writer) (err error) {
+	c := newChild(growthJob{Dir: j.Dir, Measure: j.Measure, Batch: j.Batch}, commands, out)
+	if err := c.open(load.Shape{Customers: int(j.Customers / tenants), Uniform: j.Uniform,
+		Hour: time.Now().Add(-time.Hour)}); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.e.Close()) }()
@@ -91,8 +93,9 @@ func (c *child) everyCounterOf(ctx context.Context, tenant int) error {
 	for n, name := range c.w.Customers() {
 		for _, slug := range c.w.Meters() {
 			events = append(events, usage.Event{
-				ID: "first-" + slug + "-" + strconv.Itoa(n), Meter: slug, Customer: name, Time: at, Quantity: amount.FromInt(1),
-				Given: usage.GivenMeter | usage.GivenCustomer | usage.GivenTime | usage.GivenQuantity,
+				ID: "first-" + slug + "-" + strconv.Itoa(n), Meter: slug, Customer: name, Time: at,
+				Quantity: amount.FromInt(1),
+				Given:    usage.GivenMeter | usage.GivenCustomer | usage.GivenTime | usage.GivenQuantity,
 			})
 		}
 		if len(events) < c.job.Batch && n < len(c.w.Customers())-1 {

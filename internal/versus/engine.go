@@ -33,7 +33,8 @@ func populate(ctx context.Context, s store.Store, w *load.Workload) (keys []stri
 			return nil, fmt.Errorf("make tenant: %w", err)
 		}
 		for _, slug := range w.Meters() {
-			m := meter.Meter{Slug: slug, Aggregation: meter.Sum, Lateness: meter.DefaultLateness, Future: meter.DefaultFuture}
+			m := meter.Meter{Slug: slug, Aggregation: meter.Sum, Lateness: meter.DefaultLateness,
+				Future: meter.DefaultFuture}
 			if _, err := r.CreateMeter(ctx, "versus", tenantID(i), m); err != nil {
 				return nil, fmt.Errorf("make meter: %w", err)
 			}
@@ -107,8 +108,9 @@ func appendEvents(events []usage.Event, w *load.Workload, b *load.Batch) []usage
 	for i := range b.Facts {
 		f := &b.Facts[i]
 		events = append(events, usage.Event{
-			ID: ids[i*load.IDBytes : (i+1)*load.IDBytes], Meter: w.Meters()[f.Meter], Customer: w.Customers()[f.Customer],
-			Time: hour + calendar.Micros(f.Offset*1000), Quantity: amount.FromInt(f.Quantity),
+			ID: ids[i*load.IDBytes : (i+1)*load.IDBytes], Meter: w.Meters()[f.Meter],
+			Customer: w.Customers()[f.Customer],
+			Time:     hour + calendar.Micros(f.Offset*1000), Quantity: amount.FromInt(f.Quantity),
 			Given: usage.GivenMeter | usage.GivenCustomer | usage.GivenTime | usage.GivenQuantity,
 		})
 	}
@@ -139,8 +141,8 @@ func checkCounters(ctx context.Context, s store.Store, w *load.Workload, streams
 					count, sum = count+each, sum+each
 				}
 				if count != c.OnTime.Count || c.Total(meter.Sum) != amount.FromInt(sum) {
-					differs = fmt.Errorf("%s, meter %s, customer %s: %d events of %s, sent %d of %d", tenantID(i), p.Meter, p.Customer,
-						c.OnTime.Count, c.Total(meter.Sum), count, sum)
+					differs = fmt.Errorf("%s, meter %s, customer %s: %d events of %s, sent %d of %d", tenantID(i),
+						p.Meter, p.Customer, c.OnTime.Count, c.Total(meter.Sum), count, sum)
 					return false
 				}
 				left--

@@ -29,7 +29,7 @@ const (
 	journalFigure = "tallystick_engine_journal_bytes"
 )
 
-// diskPerEvent fills an engine with groups of at least 100 events and looks at its folder. The journal tells its own
+// diskPerEvent fills an engine with groups of at least 100 events and looks at its folder. The journal reports its own
 // size: its last segment is preallocated.
 func (b *bench) diskPerEvent(ctx context.Context, events int64) (d *Disk, err error) {
 	s, err := newEngine(ctx, b)
@@ -53,7 +53,8 @@ func (b *bench) diskPerEvent(ctx context.Context, events int64) (d *Disk, err er
 	if err = errors.Join(err, os.RemoveAll(s.dir)); err != nil {
 		return nil, err
 	}
-	return &Disk{Events: sent.events, JournalPerEvent: journal / float64(kept), KeysPerEvent: float64(keys) / float64(kept)}, nil
+	return &Disk{Events: sent.events, JournalPerEvent: journal / float64(kept),
+		KeysPerEvent: float64(keys) / float64(kept)}, nil
 }
 
 // folderBytes adds up the files of a folder. One that a merge removes meanwhile counts no more.
@@ -120,7 +121,8 @@ func (b *bench) readBack(ctx context.Context, reads int) (r *Reads, err error) {
 		}
 		h.Add(time.Since(began))
 		if got.OnTime.Count != want.Count || got.OnTime.Sum != want.Sum {
-			return nil, fmt.Errorf("a read after a write shows %d events of %s, want %d of %s", got.OnTime.Count, got.OnTime.Sum, want.Count, want.Sum)
+			return nil, fmt.Errorf("a read after a write shows %d events of %s, want %d of %s", got.OnTime.Count,
+				got.OnTime.Sum, want.Count, want.Sum)
 		}
 	}
 	return &Reads{Reads: reads, Latency: load.LatencyOf(&h)}, nil
@@ -132,7 +134,8 @@ func (s *engineSubject) counter(ctx context.Context, tenant int, f *load.Fact) (
 		if err != nil {
 			return err
 		}
-		c, err = v.Counter(usage.CounterID{Meter: m.Number, Customer: s.w.Customers()[f.Customer], Month: calendar.MonthOf(calendar.FromTime(s.w.Hour()))})
+		c, err = v.Counter(usage.CounterID{Meter: m.Number, Customer: s.w.Customers()[f.Customer],
+			Month: calendar.MonthOf(calendar.FromTime(s.w.Hour()))})
 		return err
 	})
 	return c, err

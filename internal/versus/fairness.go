@@ -47,7 +47,8 @@ const (
 // The stores that a run can be on.
 const engineStore, postgresStore = "engine", "postgres"
 
-var fairnessStores = map[string]func(context.Context, *bench) (*wholeHTTP, error){engineStore: startEngineHTTP, postgresStore: startPgStoreHTTP}
+var fairnessStores = map[string]func(context.Context, *bench) (*wholeHTTP, error){engineStore: startEngineHTTP,
+	postgresStore: startPgStoreHTTP}
 
 // Fairness is what a run saw: medians over the repetitions.
 type Fairness struct {
@@ -75,7 +76,8 @@ func RunFairness(ctx context.Context, o FairnessOptions) (f *Fairness, err error
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	b := &bench{dir: dir}
-	shape := load.Shape{Seed: 1, Tenants: 2, Meters: meters, Customers: 1000, DuplicateRatio: duplicate, Hour: time.Now().Add(-time.Hour).UTC().Truncate(time.Hour)}
+	shape := load.Shape{Seed: 1, Tenants: 2, Meters: meters, Customers: 1000, DuplicateRatio: duplicate,
+		Hour: time.Now().Add(-time.Hour).UTC().Truncate(time.Hour)}
 	if b.w, err = load.NewWorkload(shape); err != nil {
 		return nil, err
 	}
@@ -97,7 +99,8 @@ func RunFairness(ctx context.Context, o FairnessOptions) (f *Fairness, err error
 	if err := s.check(ctx, r.streams, sample{}); err != nil {
 		return nil, fmt.Errorf("what was counted: %w", err)
 	}
-	f = &Fairness{Store: o.Store, Quiet: medianLatency(r.quiet), Flooded: medianLatency(r.flooded), Ratio: medianRatio(r.quiet, r.flooded), Calm: r.calm, Flood: float64(r.flood) / r.flooding.Seconds()}
+	f = &Fairness{Store: o.Store, Quiet: medianLatency(r.quiet), Flooded: medianLatency(r.flooded),
+		Ratio: medianRatio(r.quiet, r.flooded), Calm: r.calm, Flood: float64(r.flood) / r.flooding.Seconds()}
 	f.judge()
 	return f, nil
 }
@@ -124,8 +127,10 @@ func medianLatency(of []load.Latency) load.Latency {
 		return median(values)
 	}
 	return load.Latency{
-		P50: pick(func(l load.Latency) float64 { return l.P50 }), P99: pick(func(l load.Latency) float64 { return l.P99 }),
-		P999: pick(func(l load.Latency) float64 { return l.P999 }), Max: pick(func(l load.Latency) float64 { return l.Max }),
+		P50:  pick(func(l load.Latency) float64 { return l.P50 }),
+		P99:  pick(func(l load.Latency) float64 { return l.P99 }),
+		P999: pick(func(l load.Latency) float64 { return l.P999 }),
+		Max:  pick(func(l load.Latency) float64 { return l.Max }),
 	}
 }
 
@@ -138,7 +143,8 @@ func medianRatio(quiet, flooded []load.Latency) float64 {
 }
 
 func (r *fairness) run(ctx context.Context) (err error) {
-	calm, err := r.start(ctx, callerJob{Tenant: calmTenant, Connections: calmConnections, Batch: 1, Every: r.options.Every})
+	calm, err := r.start(ctx, callerJob{Tenant: calmTenant, Connections: calmConnections, Batch: 1,
+		Every: r.options.Every})
 	if err != nil {
 		return err
 	}
@@ -158,7 +164,8 @@ func (r *fairness) run(ctx context.Context) (err error) {
 			return err
 		}
 		r.quiet, r.flooded = append(r.quiet, quiet), append(r.flooded, flooded)
-		fmt.Fprintf(r.options.Progress, "%d of %d: p99 quiet %.1f ms, beside the flood %.1f ms\n", i+1, r.options.Repetitions, quiet.P99/1000, flooded.P99/1000)
+		fmt.Fprintf(r.options.Progress, "%d of %d: p99 quiet %.1f ms, beside the flood %.1f ms\n", i+1,
+			r.options.Repetitions, quiet.P99/1000, flooded.P99/1000)
 	}
 	return nil
 }
@@ -186,7 +193,7 @@ func (r *fairness) start(ctx context.Context, job callerJob) (*calls, error) {
 
 // begin lets the process send.
 func (c *calls) begin() error {
-	if err := c.tell("go"); err != nil {
+	if err := c.send("go"); err != nil {
 		return err
 	}
 	return c.until(func(s *callerSays) bool { return s.Begun })
@@ -194,7 +201,7 @@ func (c *calls) begin() error {
 
 // end stops it and repeats its draws, so that its streams can be checked here.
 func (c *calls) end() (said callerSays, events int64, err error) {
-	if err := c.tell("stop"); err != nil {
+	if err := c.send("stop"); err != nil {
 		return said, 0, err
 	}
 	if err := c.until(func(s *callerSays) bool { said = *s; return true }); err != nil {
@@ -242,8 +249,11 @@ func (r *fairness) beside(ctx context.Context, flood, calm *calls) (load.Latency
 
 func (f *Fairness) judge() {
 	const most = 3
-	f.Targets = []Target{newTarget("p99 of one tenant while another floods the "+f.Store+" store", "<= 3 x its quiet value", "",
-		bound{value: f.Ratio, must: most, atMost: true, show: func(n float64) string { return fmt.Sprintf("%.1f x", n) }})}
+	f.Targets = []Target{newTarget("p99 of one tenant while another floods the "+f.Store+" store",
+		"<= 3 x its quiet value", "",
+		bound{value: f.Ratio, must: most, atMost: true, show: func(n float64) string {
+			return fmt.Sprintf("%.1f x", n)
+		}})}
 }
 
 // Print writes the table for people.
@@ -264,7 +274,8 @@ func newFairnessCommand(dir, file *string) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "fairness",
 		Short: "Measure what a flood by one tenant does to another",
-		Long:  `One tenant sends single events at a steady pace over 32 HTTP connections, alone and in turn with that while another sends batches of 1000 over 16 connections as fast as it can.`,
+		Long: `One tenant sends single events at a steady pace over 32 HTTP connections, alone and in turn with that
+while another sends batches of 1000 over 16 connections as fast as it can.`,
 		Example: `  tallystick-versus fairness --repetitions 10
   tallystick-versus fairness --store postgres`,
 		Args: cobra.NoArgs,

@@ -17,11 +17,14 @@ func TestFairness(t *testing.T) {
 
 func beFair(t *testing.T, store string) {
 	var progress, table bytes.Buffer
-	f, err := RunFairness(context.Background(), FairnessOptions{Store: store, Fleeting: true, Repetitions: 2, Time: 100 * time.Millisecond, Every: 10 * time.Millisecond, Dir: t.TempDir(), Progress: &progress})
+	f, err := RunFairness(context.Background(),
+		FairnessOptions{Store: store, Fleeting: true, Repetitions: 2, Time: 100 * time.Millisecond,
+			Every: 10 * time.Millisecond, Dir: t.TempDir(), Progress: &progress})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f.Calm == 0 || f.Flood == 0 || f.Ratio <= 0 || f.Quiet.P99 <= 0 || f.Flooded.P99 <= 0 || strings.Count(progress.String(), "beside the flood") != 2 {
+	if f.Calm == 0 || f.Flood == 0 || f.Ratio <= 0 || f.Quiet.P99 <= 0 || f.Flooded.P99 <= 0 ||
+		strings.Count(progress.String(), "beside the flood") != 2 {
 		t.Errorf("%+v\n%s", f, progress.String())
 	}
 	f.Print(&table)

@@ -62,10 +62,11 @@ type Stage struct {
 	EventsPerSecond float64 `json:"events_per_second"`
 	Beside          float64 `json:"first_events_per_second"` // of a store with the first stage's keys, meanwhile
 	Share           float64 `json:"share_of_first"`          // of that
-	CPUPerEvent     float64 `json:"cpu_seconds_each"`        // of the whole process, the making of the events and the merges included
-	Merges          int64   `json:"merges"`                  // of the key index, done while it was measured
-	AnonymousBytes  int64   `json:"anonymous_bytes"`         // most memory beyond the page cache while it was measured
-	JournalPerEvent float64 `json:"journal_bytes_each"`      // by key
+	// of the whole process, the making of the events and the merges included
+	CPUPerEvent     float64 `json:"cpu_seconds_each"`
+	Merges          int64   `json:"merges"`             // of the key index, done while it was measured
+	AnonymousBytes  int64   `json:"anonymous_bytes"`    // most memory beyond the page cache while it was measured
+	JournalPerEvent float64 `json:"journal_bytes_each"` // by key
 	KeysPerEvent    float64 `json:"keys_bytes_each"`
 	StateBytes      int64   `json:"state_bytes"`
 	ReopenSeconds   float64 `json:"reopen_seconds"` // after a kill -9 at this stage
@@ -95,8 +96,10 @@ func RunGrowth(ctx context.Context, o GrowthOptions) (g *Growth, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("at %d keys: %w", job.Keys, err)
 		}
-		fmt.Fprintf(o.Progress, "%d keys: %s events/s over the next %d with %d merges, %s in the first stage's store, %.0f ns of processor each, %d MiB of memory\n",
-			stage.Keys, count(stage.EventsPerSecond), window(o.Measure, job.Keys), stage.Merges, count(stage.Beside), 1e9*stage.CPUPerEvent, stage.AnonymousBytes/mebi)
+		fmt.Fprintf(o.Progress, "%d keys: %s events/s over the next %d with %d merges, %s in the first stage's "+
+			"store, %.0f ns of processor each, %d MiB of memory\n",
+			stage.Keys, count(stage.EventsPerSecond), window(o.Measure, job.Keys), stage.Merges, count(stage.Beside),
+			1e9*stage.CPUPerEvent, stage.AnonymousBytes/mebi)
 		job = left
 		opened, err := reopen(ctx, job)
 		if err != nil {
@@ -130,7 +133,8 @@ func enoughRoom(dir string, keys int64) error {
 	}
 	free, need := int64(fs.Bavail)*fs.Bsize, keys*roomPerKey+roomSpare
 	if free < need {
-		return fmt.Errorf("%d keys may need %d MiB, and %d MiB are free in %s: choose another folder with --dir, or fewer keys", keys, need/mebi, free/mebi, dir)
+		return fmt.Errorf("%d keys may need %d MiB, and %d MiB are free in %s: choose another folder with --dir, or "+
+			"fewer keys", keys, need/mebi, free/mebi, dir)
 	}
 	return nil
 }
@@ -192,7 +196,8 @@ func (o *GrowthOptions) startSmall(ctx context.Context, dir string) (*growthProc
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make a folder for the small store: %w", err)
 	}
-	small, err := startChild[growthSays](ctx, growthCommand, growthJob{Dir: dir, Batch: o.Batch, Keys: o.First, Measure: window(o.Measure, o.First)})
+	small, err := startChild[growthSays](ctx, growthCommand,
+		growthJob{Dir: dir, Batch: o.Batch, Keys: o.First, Measure: window(o.Measure, o.First)})
 	if err != nil {
 		return nil, err
 	}
@@ -228,7 +233,7 @@ func turn(c *growthProcess) (stage *Stage, err error) {
 	if err := c.signal(syscall.SIGCONT); err != nil {
 		return nil, err
 	}
-	if err := c.tell("go"); err != nil {
+	if err := c.send("go"); err != nil {
 		return nil, err
 	}
 	err = c.until(func(said *growthSays) bool {
@@ -269,20 +274,25 @@ func (g *Growth) judge() {
 	mib := func(n float64) string { return fmt.Sprintf("%.0f MiB", n) }
 	seconds := func(n float64) string { return fmt.Sprintf("%.2f s", n) }
 	g.Targets = []Target{
-		newTarget("throughput at "+at+" against the first stage's", ">= 80%", "95%", bound{value: last.Share, must: 0.8, goal: 0.95, show: showShare("the first")}),
+		newTarget("throughput at "+at+" against the first stage's", ">= 80%", "95%",
+			bound{value: last.Share, must: 0.8, goal: 0.95, show: showShare("the first")}),
 		newTarget("memory beyond the page cache with "+at, "<= 1024 MiB", "512 MiB",
 			bound{value: float64(last.AnonymousBytes) / mebi, must: 1024, goal: 512, atMost: true, show: mib}),
 		diskTarget(last.JournalPerEvent + last.KeysPerEvent),
-		newTarget("start after kill -9 with "+at, "<= 5 s", "1 s", bound{value: last.ReopenSeconds, must: 5, goal: 1, atMost: true, show: seconds}),
+		newTarget("start after kill -9 with "+at, "<= 5 s", "1 s",
+			bound{value: last.ReopenSeconds, must: 5, goal: 1, atMost: true, show: seconds}),
 	}
 }
 
 // Print writes the tables for people.
 func (g *Growth) Print(w io.Writer) {
-	fmt.Fprintf(w, "\n%12s %12s %10s %9s %10s %7s %10s %12s %12s %10s %12s\n", "keys", "events/s", "first", "of first", "cpu/ev", "merges", "memory", "journal/ev", "keys/ev", "state", "reopen")
+	fmt.Fprintf(w, "\n%12s %12s %10s %9s %10s %7s %10s %12s %12s %10s %12s\n", "keys", "events/s", "first", "of first",
+		"cpu/ev", "merges", "memory", "journal/ev", "keys/ev", "state", "reopen")
 	for _, s := range g.Stages {
-		fmt.Fprintf(w, "%12d %12s %10s %8.0f%% %7.0f ns %7d %6d MiB %10.1f B %10.1f B %6d MiB %10.2f s\n", s.Keys, count(s.EventsPerSecond), count(s.Beside), 100*s.Share,
-			1e9*s.CPUPerEvent, s.Merges, s.AnonymousBytes/mebi, s.JournalPerEvent, s.KeysPerEvent, s.StateBytes/mebi, s.ReopenSeconds)
+		fmt.Fprintf(w, "%12d %12s %10s %8.0f%% %7.0f ns %7d %6d MiB %10.1f B %10.1f B %6d MiB %10.2f s\n", s.Keys,
+			count(s.EventsPerSecond), count(s.Beside), 100*s.Share, 1e9*s.CPUPerEvent, s.Merges, s.AnonymousBytes/mebi,
+			s.JournalPerEvent, s.KeysPerEvent, s.StateBytes/mebi,
+			s.ReopenSeconds)
 	}
 	printTargets(w, g.Targets)
 }
@@ -312,7 +322,9 @@ that of a store with the first stage's keys, memory, disk, and the start after a
 		},
 	}
 	c.Flags().Int64Var(&o.Keys, "keys", defaultKeys, "how far to fill; a key takes some 70 bytes of disk")
-	c.Flags().Int64Var(&o.First, "first", defaultFirst, "the first stage; each has ten times the keys of the one before")
-	c.Flags().Int64Var(&o.Measure, "measure", defaultMeasure, "keys over which the rate is taken at each stage, or a fifth of the stage's if that is more")
+	c.Flags().Int64Var(&o.First, "first", defaultFirst,
+		"the first stage; each has ten times the keys of the one before")
+	c.Flags().Int64Var(&o.Measure, "measure", defaultMeasure,
+		"keys over which the rate is taken at each stage, or a fifth of the stage's if that is more")
 	return c
 }

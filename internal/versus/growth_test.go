@@ -17,7 +17,8 @@ import (
 func TestGrowth(t *testing.T) {
 	dir := t.TempDir()
 	var progress, table bytes.Buffer
-	g, err := RunGrowth(context.Background(), GrowthOptions{First: 200, Keys: 500, Measure: 300, Batch: 10, Dir: dir, Progress: &progress})
+	g, err := RunGrowth(context.Background(),
+		GrowthOptions{First: 200, Keys: 500, Measure: 300, Batch: 10, Dir: dir, Progress: &progress})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,7 +26,8 @@ func TestGrowth(t *testing.T) {
 		t.Fatalf("%d stages:\n%s", len(g.Stages), progress.String())
 	}
 	for _, s := range g.Stages {
-		if s.EventsPerSecond <= 0 || s.Beside <= 0 || s.Share != s.EventsPerSecond/s.Beside || s.AnonymousBytes <= 0 || s.JournalPerEvent <= 0 || s.ReopenSeconds <= 0 || s.CPUPerEvent <= 0 {
+		if s.EventsPerSecond <= 0 || s.Beside <= 0 || s.Share != s.EventsPerSecond/s.Beside || s.AnonymousBytes <= 0 ||
+			s.JournalPerEvent <= 0 || s.ReopenSeconds <= 0 || s.CPUPerEvent <= 0 {
 			t.Errorf("stage %+v", s)
 		}
 	}
@@ -57,7 +59,8 @@ func TestGrowthProofFindsALoss(t *testing.T) {
 	}
 	job.Hour = time.Now().Add(-time.Hour) // not the first child: the tenants are there
 	job.Prove = &proof{Stream: 3, Tenant: 1, Before: 40}
-	if err := newChild(job, bufio.NewScanner(strings.NewReader("")), &said).run(ctx); err == nil || !strings.Contains(err.Error(), "40 were counted") {
+	if err := newChild(job, bufio.NewScanner(strings.NewReader("")), &said).run(ctx); err == nil ||
+		!strings.Contains(err.Error(), "40 were counted") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -87,7 +90,8 @@ func TestWindow(t *testing.T) {
 }
 
 func TestAnonymousMemory(t *testing.T) {
-	if kib, err := anonymousKiB([]byte("VmRSS:\t 99 kB\nRssAnon:\t  1234 kB\nRssFile:\t 7 kB\n")); err != nil || kib != 1234 {
+	if kib, err := anonymousKiB([]byte("VmRSS:\t 99 kB\nRssAnon:\t  1234 kB\nRssFile:\t 7 kB\n")); err != nil ||
+		kib != 1234 {
 		t.Errorf("%d, %v", kib, err)
 	}
 	if _, err := anonymousKiB([]byte("VmRSS: 99 kB\n")); err == nil {
@@ -96,7 +100,8 @@ func TestAnonymousMemory(t *testing.T) {
 }
 
 func TestCommandIsUsedWrong(t *testing.T) {
-	for _, args := range [][]string{{"--only", "oracle"}, {"--nonsense"}, {"growth", "--keys", "0"}, {"customers", "--customers", "3"}, {growthCommand, "{"}, {callerCommand, "{"}, {"stray"}} {
+	for _, args := range [][]string{{"--only", "oracle"}, {"--nonsense"}, {"growth", "--keys", "0"},
+		{"customers", "--customers", "3"}, {growthCommand, "{"}, {callerCommand, "{"}, {"stray"}} {
 		var out bytes.Buffer
 		if code := Main(args, &out, &out); code != 2 {
 			t.Errorf("%v: exit %d: %s", args, code, out.String())

@@ -39,7 +39,7 @@ const (
 	killAfter = 5
 )
 
-// growthJob is what a child is told. The next child's job comes from the one before it.
+// growthJob is the job of a child. The next child's job comes from the one before it.
 type growthJob struct {
 	Dir     string    `json:"dir"`
 	Keys    int64     `json:"keys"` // fill until so many are known; zero: open, prove and end
@@ -70,16 +70,17 @@ type growthSays struct {
 }
 
 func newGrowthChildCommand() *cobra.Command {
-	return newChildCommand(growthCommand, "The process that growth fills and kills", func(ctx context.Context, job growthJob, told *bufio.Scanner, out io.Writer) error {
-		return newChild(job, told, out).run(ctx)
-	})
+	return newChildCommand(growthCommand, "The process that growth fills and kills",
+		func(ctx context.Context, job growthJob, commands *bufio.Scanner, out io.Writer) error {
+			return newChild(job, commands, out).run(ctx)
+		})
 }
 
 // child is the engine under growth.
 type child struct {
-	job  growthJob
-	told *bufio.Scanner
-	say  *json.Encoder
+	job      growthJob
+	commands *bufio.Scanner
+	say      *json.Encoder
 	engineSubject
 
 	mu      sync.Mutex // guards those below
@@ -88,8 +89,8 @@ type child struct {
 	batches int // of the first stream
 }
 
-func newChild(job growthJob, told *bufio.Scanner, out io.Writer) *child {
-	return &child{job: job, told: told, say: json.NewEncoder(out), known: job.Known, shown: job.Known}
+func newChild(job growthJob, commands *bufio.Scanner, out io.Writer) *child {
+	return &child{job: job, commands: commands, say: json.NewEncoder(out), known: job.Known, shown: job.Known}
 }
 
 func (c *child) run(ctx context.Context) (err error) {
@@ -147,7 +148,7 @@ func (c *child) prove(ctx context.Context, p *proof) error {
 	return c.say.Encode(growthSays{Proved: true})
 }
 
-// grow fills, measures, tells, and goes on until it is killed.
+// grow fills, measures, reports, and goes on until it is killed.
 func (c *child) grow(ctx context.Context) error {
 	streams := make([]*load.Stream, growthSubmitters)
 	for i := range streams {
@@ -170,7 +171,7 @@ func (c *child) grow(ctx context.Context) error {
 	return err
 }
 
-// measure takes the rate, turn by turn, each when it is told to.
+// measure takes the rate, turn by turn, each after a command.
 func (c *child) measure(ctx context.Context, streams []*load.Stream) (*Stage, error) {
 	stage := &Stage{Keys: c.known}
 	merges, err := c.figure(mergesFigure)
@@ -181,7 +182,7 @@ func (c *child) measure(ctx context.Context, streams []*load.Stream) (*Stage, er
 	var took, used time.Duration
 	err = c.say.Encode(growthSays{Ready: true})
 	for n := int64(1); n <= turns && err == nil; n++ {
-		if !c.told.Scan() {
+		if !c.commands.Scan() {
 			err = errors.New("nobody asks for another turn")
 			break
 		}
@@ -202,7 +203,8 @@ func (c *child) measure(ctx context.Context, streams []*load.Stream) (*Stage, er
 		return nil, err
 	}
 	events := float64(c.known-stage.Keys) / (1 - duplicate)
-	stage.EventsPerSecond, stage.CPUPerEvent, stage.Merges = events/took.Seconds(), used.Seconds()/events, int64(merged-merges)
+	stage.EventsPerSecond, stage.CPUPerEvent, stage.Merges = events/took.Seconds(), used.Seconds()/events,
+		int64(merged-merges)
 	return stage, nil
 }
 
@@ -234,7 +236,8 @@ func (c *child) look(s *Stage) error {
 }
 
 // send drives the streams until so many keys are known. After is called when the first stream's batch was acknowledged.
-func (c *child) send(ctx context.Context, streams []*load.Stream, until int64, after func(*load.Batch, uint64) error) (time.Duration, error) {
+func (c *child) send(ctx context.Context, streams []*load.Stream, until int64,
+	after func(*load.Batch, uint64) error) (time.Duration, error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	began := time.Now()
@@ -313,8 +316,8 @@ func (c *child) askToBeKilled(b *load.Batch, drawn uint64) error {
 	return c.say.Encode(growthSays{Left: &next})
 }
 
-// watchMemory samples this process's memory beyond the page cache until the function it returns is called, which tells
-// the most.
+// watchMemory samples this process's memory beyond the page cache until the function it returns is called, which
+// returns the most.
 func watchMemory() (peak func() int64) {
 	done := make(chan struct{})
 	most := make(chan int64, 1)

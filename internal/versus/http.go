@@ -158,7 +158,7 @@ func (l *limit) answer(w http.ResponseWriter, events int, err error) {
 	}
 	l.requests.Add(1)
 	l.events.Add(int64(events))
-	_, _ = io.WriteString(w, `{"status":"ok"}`) // a caller that is gone cannot be told
+	_, _ = io.WriteString(w, `{"status":"ok"}`) // a caller that is gone reads nothing
 }
 
 const headerTimeout = 10 * time.Second

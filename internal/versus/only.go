@@ -27,7 +27,8 @@ func ParseOnly(text string) (Only, error) {
 		case slices.Contains(names(), item):
 			o.names = append(o.names, item)
 		default:
-			return Only{}, fmt.Errorf("%q is neither a cell such as 1x64 nor one of %s", item, strings.Join(names(), ", "))
+			return Only{}, fmt.Errorf("%q is neither a cell such as 1x64 nor one of %s", item,
+				strings.Join(names(), ", "))
 		}
 	}
 	return o, nil
@@ -42,7 +43,9 @@ func names() []string {
 }
 
 func (o Only) contenders() []contender {
-	return slices.DeleteFunc(all(), func(c contender) bool { return len(o.names) > 0 && !slices.Contains(o.names, c.name) })
+	return slices.DeleteFunc(all(), func(c contender) bool {
+		return len(o.names) > 0 && !slices.Contains(o.names, c.name)
+	})
 }
 
 func (o Only) cell(c Cell) bool { return len(o.cells) == 0 || slices.Contains(o.cells, c.String()) }

@@ -39,8 +39,8 @@ const (
 	maxPgRows = 1_000_000_000
 	// roomPerPgRow is what a row takes with its indexes, its share of counters and the server's log.
 	roomPerPgRow = 500
-	// tellPgEvery is how long it takes until progress is told again.
-	tellPgEvery = 5 * time.Second
+	// reportPgEvery is how long it takes until progress is reported again.
+	reportPgEvery = 5 * time.Second
 )
 
 var defaultPgRows = []int64{1_000_000, 20_000_000}
@@ -53,12 +53,13 @@ type PgGrowthResult struct {
 
 // PgStage is the store at one number of rows.
 type PgStage struct {
-	Rows            int64      `json:"rows"`
-	EventsPerSecond float64    `json:"events_per_second"`
-	Share           float64    `json:"share_of_first"`   // of the first stage's rate
-	CPUPerEvent     float64    `json:"cpu_seconds_each"` // of the server and of this process, the making of the events included
-	BytesPerEvent   float64    `json:"bytes_each"`       // of all relations
-	Relations       []Relation `json:"relations"`        // the largest first
+	Rows            int64   `json:"rows"`
+	EventsPerSecond float64 `json:"events_per_second"`
+	Share           float64 `json:"share_of_first"` // of the first stage's rate
+	// of the server and of this process, the making of the events included
+	CPUPerEvent   float64    `json:"cpu_seconds_each"`
+	BytesPerEvent float64    `json:"bytes_each"` // of all relations
+	Relations     []Relation `json:"relations"`  // the largest first
 }
 
 // Relation is a table without its indexes, or an index.
@@ -90,7 +91,8 @@ func RunPgGrowth(ctx context.Context, o PgGrowthOptions) (r *PgGrowthResult, err
 		return nil, err
 	}
 	b := &bench{}
-	shape := load.Shape{Seed: 1, Tenants: tenants, Meters: meters, Customers: defaultCustomers / tenants, DuplicateRatio: duplicate}
+	shape := load.Shape{Seed: 1, Tenants: tenants, Meters: meters, Customers: defaultCustomers / tenants,
+		DuplicateRatio: duplicate}
 	if b.w, err = load.NewWorkload(shape); err != nil {
 		return nil, err
 	}
@@ -123,7 +125,8 @@ func enoughPgRoom(dir string, rows int64) error {
 	}
 	free, need := int64(fs.Bavail)*fs.Bsize, rows*roomPerPgRow+roomSpare
 	if free < need {
-		return fmt.Errorf("%d rows may need %d MiB, and %d MiB are free in %s: choose another folder with TMPDIR, or fewer rows", rows, need/mebi, free/mebi, dir)
+		return fmt.Errorf("%d rows may need %d MiB, and %d MiB are free in %s: choose another folder with TMPDIR, or "+
+			"fewer rows", rows, need/mebi, free/mebi, dir)
 	}
 	return nil
 }
@@ -187,7 +190,7 @@ func (g *pgGrowth) fill(ctx context.Context, sub subject, rows int64) (int64, er
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	var sent atomic.Int64
-	var submitters, teller sync.WaitGroup
+	var submitters, reporter sync.WaitGroup
 	for _, stream := range g.streams {
 		submit, err := sub.submitter(ctx)
 		if err != nil {
@@ -207,15 +210,15 @@ func (g *pgGrowth) fill(ctx context.Context, sub subject, rows int64) (int64, er
 		})
 	}
 	done := make(chan struct{})
-	teller.Go(func() { g.tell(rows, done) })
+	reporter.Go(func() { g.report(rows, done) })
 	submitters.Wait()
 	close(done)
-	teller.Wait()
+	reporter.Wait()
 	return sent.Load(), context.Cause(ctx)
 }
 
-func (g *pgGrowth) tell(rows int64, done <-chan struct{}) {
-	ticks := time.NewTicker(tellPgEvery)
+func (g *pgGrowth) report(rows int64, done <-chan struct{}) {
+	ticks := time.NewTicker(reportPgEvery)
 	defer ticks.Stop()
 	for before := g.kept.Load(); ; {
 		select {
@@ -223,7 +226,8 @@ func (g *pgGrowth) tell(rows int64, done <-chan struct{}) {
 			return
 		case <-ticks.C:
 			now := g.kept.Load()
-			fmt.Fprintf(g.o.Progress, "%d of %d rows, %s/s\n", now, rows, count(float64(now-before)/tellPgEvery.Seconds()))
+			fmt.Fprintf(g.o.Progress, "%d of %d rows, %s/s\n", now, rows,
+				count(float64(now-before)/reportPgEvery.Seconds()))
 			before = now
 		}
 	}
@@ -231,7 +235,9 @@ func (g *pgGrowth) tell(rows int64, done <-chan struct{}) {
 
 // relations measures the tables of the ledger and their indexes.
 func relations(ctx context.Context, conn *pgx.Conn, events int64) ([]Relation, error) {
-	rows, err := conn.Query(ctx, `SELECT relname::text, relkind = 'i', CASE WHEN relkind = 'i' THEN pg_relation_size(oid) ELSE pg_table_size(oid) END
+	rows, err := conn.Query(ctx,
+		`SELECT relname::text, relkind = 'i',
+		CASE WHEN relkind = 'i' THEN pg_relation_size(oid) ELSE pg_table_size(oid) END
 		FROM pg_class WHERE relnamespace = 'tallystick'::regnamespace AND relkind IN ('r', 'i') ORDER BY 3 DESC, 1`)
 	if err != nil {
 		return nil, fmt.Errorf("measure the tables: %w", err)

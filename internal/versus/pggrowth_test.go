@@ -15,7 +15,8 @@ func TestPgGrowth(t *testing.T) {
 		t.Fatal(err)
 	}
 	var progress, table bytes.Buffer
-	g, err := RunPgGrowth(context.Background(), PgGrowthOptions{Rows: []int64{500, 2000}, Measure: 500, Batch: 50, Fleeting: true, Progress: &progress})
+	g, err := RunPgGrowth(context.Background(),
+		PgGrowthOptions{Rows: []int64{500, 2000}, Measure: 500, Batch: 50, Fleeting: true, Progress: &progress})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +33,8 @@ func TestPgGrowth(t *testing.T) {
 		t.Errorf("the largest relation is %+v", first)
 	}
 	g.Print(&table)
-	for _, want := range []string{"events/s", "table usage_events ", "index usage_events_pkey", "index usage_events_seq", "table counters"} {
+	for _, want := range []string{"events/s", "table usage_events ", "index usage_events_pkey",
+		"index usage_events_seq", "table counters"} {
 		if !strings.Contains(table.String(), want) {
 			t.Errorf("nothing about %s in\n%s", want, table.String())
 		}

@@ -20,7 +20,8 @@ func (g *PgGrowthResult) Print(w io.Writer) {
 	fmt.Fprintf(w, "\nPostgreSQL %s with fsync and synchronous_commit on, filled through the store\n", g.Postgres)
 	fmt.Fprintf(w, "%12s %12s %9s %10s %12s\n", "rows", "events/s", "of first", "cpu/ev", "bytes/ev")
 	for _, s := range g.Stages {
-		fmt.Fprintf(w, "%12d %12s %8.0f%% %7.1f us %10.0f B\n", s.Rows, count(s.EventsPerSecond), 100*s.Share, 1e6*s.CPUPerEvent, s.BytesPerEvent)
+		fmt.Fprintf(w, "%12d %12s %8.0f%% %7.1f us %10.0f B\n", s.Rows, count(s.EventsPerSecond), 100*s.Share,
+			1e6*s.CPUPerEvent, s.BytesPerEvent)
 	}
 	for _, s := range g.Stages {
 		fmt.Fprintf(w, "\nat %d rows and those of the measurement\n", s.Rows)
@@ -40,9 +41,10 @@ func (g *PgGrowthResult) Print(w io.Writer) {
 func newPgGrowthCommand(file *string) *cobra.Command {
 	var o PgGrowthOptions
 	c := &cobra.Command{
-		Use:     "pg-growth",
-		Short:   "Measure the PostgreSQL store as its tables grow",
-		Long:    `Fills the PostgreSQL store on a private server and measures at each number of rows: throughput, processor time, and bytes by table and index.`,
+		Use:   "pg-growth",
+		Short: "Measure the PostgreSQL store as its tables grow",
+		Long: `Fills the PostgreSQL store on a private server and measures at each number of rows:
+throughput, processor time, and bytes by table and index.`,
 		Example: `  tallystick-versus pg-growth --rows 1000000,20000000`,
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -57,7 +59,8 @@ func newPgGrowthCommand(file *string) *cobra.Command {
 			return writeJSON(*file, g)
 		},
 	}
-	c.Flags().Int64SliceVar(&o.Rows, "rows", defaultPgRows, "the stages, rising; a row takes some 250 bytes of disk, and as much of the server's log")
+	c.Flags().Int64SliceVar(&o.Rows, "rows", defaultPgRows,
+		"the stages, rising; a row takes some 250 bytes of disk, and as much of the server's log")
 	c.Flags().Int64Var(&o.Measure, "measure", defaultPgMeasure, "events over which the rate is taken at each stage")
 	return c
 }

@@ -39,7 +39,8 @@ CREATE TABLE usage_counters (
 // work.
 const byCustomer = plain + `
 ALTER TABLE usage_events ADD customer text NOT NULL;
-ALTER TABLE usage_counters ADD customer text NOT NULL, DROP CONSTRAINT usage_counters_pkey, ADD PRIMARY KEY (tenant_id, meter, customer, period);`
+ALTER TABLE usage_counters ADD customer text NOT NULL, DROP CONSTRAINT usage_counters_pkey,
+  ADD PRIMARY KEY (tenant_id, meter, customer, period);`
 
 // pgSubject is an empty schema and connections to it.
 type pgSubject struct {
@@ -92,7 +93,8 @@ func (s *pgSubject) check(ctx context.Context, streams []*load.Stream, _ sample)
 	for i, id := range s.ids {
 		totals := s.b.w.Totals(i, streams)
 		var rows int64
-		if err := s.pool.QueryRow(ctx, "SELECT count(*) FROM usage_events WHERE tenant_id = $1", id).Scan(&rows); err != nil {
+		if err := s.pool.QueryRow(ctx, "SELECT count(*) FROM usage_events WHERE tenant_id = $1",
+			id).Scan(&rows); err != nil {
 			return fmt.Errorf("count rows: %w", err)
 		}
 		if rows != totals.Events {
@@ -100,7 +102,8 @@ func (s *pgSubject) check(ctx context.Context, streams []*load.Stream, _ sample)
 		}
 		for m, slug := range s.b.w.Meters() {
 			var total int64
-			err := s.pool.QueryRow(ctx, "SELECT coalesce(sum(total), 0)::bigint FROM usage_counters WHERE tenant_id = $1 AND meter = $2", id, slug).Scan(&total)
+			err := s.pool.QueryRow(ctx, "SELECT coalesce(sum(total), 0)::bigint FROM usage_counters WHERE tenant_id "+
+				"= $1 AND meter = $2", id, slug).Scan(&total)
 			if err != nil {
 				return fmt.Errorf("read counter: %w", err)
 			}
@@ -170,23 +173,27 @@ func (s pgTx) ingest(ctx context.Context, tenant [16]byte, f *load.Fact) (applie
 const (
 	insertSet = `WITH inserted AS (
   INSERT INTO usage_events (tenant_id, event_id, meter, customer, quantity, occurred_at)
-  SELECT t, e, m, c, q, o FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::timestamptz[]) AS u (t, e, m, c, q, o)
+  SELECT t, e, m, c, q, o
+  FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::timestamptz[]) AS u (t, e, m, c, q, o)
   ON CONFLICT (tenant_id, event_id) DO NOTHING
   RETURNING tenant_id, event_id, meter, customer, quantity, occurred_at
 ), counted AS (
   INSERT INTO usage_counters (tenant_id, meter, customer, period, total)
-  SELECT tenant_id, meter, customer, date_trunc('month', occurred_at), sum(quantity) FROM inserted GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4
+  SELECT tenant_id, meter, customer, date_trunc('month', occurred_at), sum(quantity) FROM inserted
+  GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4
   ON CONFLICT (tenant_id, meter, customer, period) DO UPDATE SET total = usage_counters.total + EXCLUDED.total
 )
 SELECT tenant_id, event_id FROM inserted`
 	insertPlainSet = `WITH inserted AS (
   INSERT INTO usage_events (tenant_id, event_id, meter, quantity, occurred_at)
-  SELECT t, e, m, q, o FROM unnest($1::uuid[], $2::text[], $3::text[], $4::bigint[], $5::timestamptz[]) AS u (t, e, m, q, o)
+  SELECT t, e, m, q, o
+  FROM unnest($1::uuid[], $2::text[], $3::text[], $4::bigint[], $5::timestamptz[]) AS u (t, e, m, q, o)
   ON CONFLICT (tenant_id, event_id) DO NOTHING
   RETURNING tenant_id, event_id, meter, quantity, occurred_at
 ), counted AS (
   INSERT INTO usage_counters (tenant_id, meter, period, total)
-  SELECT tenant_id, meter, date_trunc('month', occurred_at), sum(quantity) FROM inserted GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
+  SELECT tenant_id, meter, date_trunc('month', occurred_at), sum(quantity) FROM inserted
+  GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
   ON CONFLICT (tenant_id, meter, period) DO UPDATE SET total = usage_counters.total + EXCLUDED.total
 )
 SELECT tenant_id, event_id FROM inserted`

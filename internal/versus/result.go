@@ -77,7 +77,8 @@ func (r *Result) ratio(c Cell, name, against string) (float64, bool) {
 
 // Print writes the tables for people.
 func (r *Result) Print(w io.Writer) {
-	fmt.Fprintf(w, "\nevents/s, batch x submitters; medians of %d interleaved repetitions on %d CPUs, %s", r.Repetitions, r.CPUs, r.Go)
+	fmt.Fprintf(w, "\nevents/s, batch x submitters; medians of %d interleaved repetitions on %d CPUs, %s",
+		r.Repetitions, r.CPUs, r.Go)
 	if r.Postgres != "" {
 		fmt.Fprintf(w, ", PostgreSQL %s with fsync and synchronous_commit on", r.Postgres)
 	}
@@ -91,7 +92,9 @@ func (r *Result) Print(w io.Writer) {
 	})
 	if slices.Contains(contenders, pgCoalescedName) {
 		fmt.Fprintf(w, "\nratio to %s\n", pgCoalescedName)
-		r.printGrid(w, cells, contenders, func(name string, c Cell) string { return r.printRatio(c, name, pgCoalescedName) })
+		r.printGrid(w, cells, contenders, func(name string, c Cell) string {
+			return r.printRatio(c, name, pgCoalescedName)
+		})
 	}
 	if slices.Contains(contenders, pgTxName) {
 		fmt.Fprintf(w, "\nratio to %s\n", pgTxName)
@@ -104,10 +107,12 @@ func (r *Result) Print(w io.Writer) {
 		}
 	}
 	if r.Disk != nil {
-		fmt.Fprintf(w, "\ndisk per event: journal %.1f B + keys %.1f B (%d events in requests of 100)\n", r.Disk.JournalPerEvent, r.Disk.KeysPerEvent, r.Disk.Events)
+		fmt.Fprintf(w, "\ndisk per event: journal %.1f B + keys %.1f B (%d events in requests of 100)\n",
+			r.Disk.JournalPerEvent, r.Disk.KeysPerEvent, r.Disk.Events)
 	}
 	if r.Reads != nil {
-		fmt.Fprintf(w, "counter read after the write that changed it: p50 %.1f us, p99 %.1f us (%d reads, all of them saw it)\n", r.Reads.Latency.P50, r.Reads.Latency.P99, r.Reads.Reads)
+		fmt.Fprintf(w, "counter read after the write that changed it: p50 %.1f us, p99 %.1f us (%d reads, all of "+
+			"them saw it)\n", r.Reads.Latency.P50, r.Reads.Latency.P99, r.Reads.Reads)
 	}
 	printTargets(w, r.Targets)
 }
@@ -167,7 +172,8 @@ func printTargets(w io.Writer, targets []Target) {
 	}
 	fmt.Fprintf(w, "\n%-58s %-34s %-26s %-8s %-12s %s\n", "target", "measured", "must", "reached", "goal", "reached")
 	for _, t := range targets {
-		fmt.Fprintf(w, "%-58s %-34s %-26s %-8s %-12s %s\n", t.What, strings.Join(t.Measured, ", "), t.Must, yesNo(t.MustReached), t.Goal, goalReached(&t))
+		fmt.Fprintf(w, "%-58s %-34s %-26s %-8s %-12s %s\n", t.What, strings.Join(t.Measured, ", "), t.Must,
+			yesNo(t.MustReached), t.Goal, goalReached(&t))
 	}
 }
 

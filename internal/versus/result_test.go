@@ -49,7 +49,8 @@ func TestTargets(t *testing.T) {
 	r.judge()
 	var got strings.Builder
 	for _, target := range r.Targets {
-		got.WriteString(target.What + ": " + strings.Join(target.Measured, " ") + " " + yesNo(target.MustReached) + " " + goalReached(&target) + "\n")
+		got.WriteString(target.What + ": " + strings.Join(target.Measured, " ") + " " + yesNo(target.MustReached) +
+			" " + goalReached(&target) + "\n")
 	}
 	const want = `HTTP JSON, batches of 1000, 16 connections: 1.00 M/s 7.6x pg-coalesced NO yes
 HTTP JSON, one event a request, 64 connections: 60% of bare 6.0x pg-tx-per-event yes NO
@@ -69,7 +70,8 @@ a counter read after the write that changed it, p99: 1001 us NO
 }
 
 func TestCounts(t *testing.T) {
-	for n, want := range map[float64]string{7: "7", 999: "999", 1234: "1.2 k", 99_949: "99.9 k", 99_951: "100 k", 1_234_567: "1.23 M"} {
+	for n, want := range map[float64]string{7: "7", 999: "999", 1234: "1.2 k", 99_949: "99.9 k", 99_951: "100 k",
+		1_234_567: "1.23 M"} {
 		if got := count(n); got != want {
 			t.Errorf("%v is written %s, want %s", n, got, want)
 		}

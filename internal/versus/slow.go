@@ -21,11 +21,13 @@ import (
 type SlowOptions struct {
 	Connections int           // slow ones. Default 10,000
 	Pace        time.Duration // between two bytes of one. Default 2 s
-	Spread      time.Duration // over which they come. Default 10 s: as long as the server waits for a head, so that they do not all end at once
-	Repetitions int           // of without and with. Default 5
-	Time        time.Duration // of each. Default 15 s: longer than the server waits for a head, so that it closes them and they come again
-	Every       time.Duration // how often each working connection sends. Default 80 ms
-	Dir         string        // default: a temporary folder
+	// over which they come. Default 10 s: as long as the server waits for a head, so that they do not all end at once
+	Spread      time.Duration
+	Repetitions int // of without and with. Default 5
+	// of each. Default 15 s: longer than the server waits for a head, so that it closes them and they come again
+	Time  time.Duration
+	Every time.Duration // how often each working connection sends. Default 80 ms
+	Dir   string        // default: a temporary folder
 	// Progress takes a line per measurement. Default: nobody does.
 	Progress io.Writer
 }
@@ -45,12 +47,14 @@ type Slow struct {
 	Connections int          `json:"connections"`
 	Without     load.Latency `json:"without_us"`
 	Beside      load.Latency `json:"beside_us"`
-	Ratio       float64      `json:"p99_ratio"`            // of a repetition: what the machine did to it, it did to both
-	Memory      int64        `json:"memory_without_bytes"` // before the first slow connection: pages once used are given back late
-	MemoryWith  int64        `json:"memory_beside_bytes"`  // the most
-	Events      int64        `json:"events"`
-	Closed      int64        `json:"closed_by_server"`
-	Targets     []Target     `json:"targets"`
+	// of a repetition: what the machine did to it, it did to both
+	Ratio float64 `json:"p99_ratio"`
+	// before the first slow connection: pages once used are given back late
+	Memory     int64    `json:"memory_without_bytes"`
+	MemoryWith int64    `json:"memory_beside_bytes"` // the most
+	Events     int64    `json:"events"`
+	Closed     int64    `json:"closed_by_server"`
+	Targets    []Target `json:"targets"`
 }
 
 // RunSlow measures.
@@ -72,9 +76,11 @@ func RunSlow(ctx context.Context, o SlowOptions) (s *Slow, err error) {
 		return nil, fmt.Errorf("make a folder for the store: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	shape := load.Shape{Seed: 1, Tenants: 1, Meters: meters, Customers: 1000, DuplicateRatio: duplicate, Hour: time.Now().Add(-time.Hour).UTC().Truncate(time.Hour)}
+	shape := load.Shape{Seed: 1, Tenants: 1, Meters: meters, Customers: 1000, DuplicateRatio: duplicate,
+		Hour: time.Now().Add(-time.Hour).UTC().Truncate(time.Hour)}
 	r := &slow{options: o}
-	if r.server, err = startChild[slowServerSays](ctx, slowServerCommand, slowServerJob{Dir: dir, Shape: shape}); err != nil {
+	if r.server, err = startChild[slowServerSays](ctx, slowServerCommand,
+		slowServerJob{Dir: dir, Shape: shape}); err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, r.server.kill()) }()
@@ -82,12 +88,14 @@ func RunSlow(ctx context.Context, o SlowOptions) (s *Slow, err error) {
 	if err := r.server.until(func(said *slowServerSays) bool { at = *said; return true }); err != nil {
 		return nil, err
 	}
-	r.caller, err = startChild[callerSays](ctx, callerCommand, callerJob{Shape: shape, URL: at.URL, Keys: at.Keys, Connections: calmConnections, Batch: 1, Every: o.Every})
+	r.caller, err = startChild[callerSays](ctx, callerCommand,
+		callerJob{Shape: shape, URL: at.URL, Keys: at.Keys, Connections: calmConnections, Batch: 1, Every: o.Every})
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, r.caller.kill()) }()
-	r.slow, err = startChild[slowSays](ctx, slowCommand, slowJob{URL: at.URL, Connections: o.Connections, Pace: o.Pace, Spread: o.Spread})
+	r.slow, err = startChild[slowSays](ctx, slowCommand,
+		slowJob{URL: at.URL, Connections: o.Connections, Pace: o.Pace, Spread: o.Spread})
 	if err != nil {
 		return nil, err
 	}
@@ -97,7 +105,8 @@ func RunSlow(ctx context.Context, o SlowOptions) (s *Slow, err error) {
 			return nil, err
 		}
 	}
-	s = &Slow{Connections: o.Connections, Without: medianLatency(r.without), Beside: medianLatency(r.beside), Ratio: medianRatio(r.without, r.beside),
+	s = &Slow{Connections: o.Connections, Without: medianLatency(r.without), Beside: medianLatency(r.beside),
+		Ratio:  medianRatio(r.without, r.beside),
 		Memory: r.memory, MemoryWith: r.memoryWith, Events: r.events, Closed: r.closed}
 	s.judge()
 	return s, nil
@@ -110,7 +119,8 @@ func enoughDescriptors(connections int) error {
 		return fmt.Errorf("read the limit of open files: %w", err)
 	}
 	if need := uint64(connections) + spareDescriptors; limit.Max < need {
-		return &usageError{fmt.Errorf("%d connections need %d open files in each process, and the hard limit is %d: raise it (ulimit -Hn), or ask for fewer with --connections", connections, need, limit.Max)}
+		return &usageError{fmt.Errorf("%d connections need %d open files in each process, and the hard limit is %d: "+
+			"raise it (ulimit -Hn), or ask for fewer with --connections", connections, need, limit.Max)}
 	}
 	return nil
 }
@@ -136,7 +146,7 @@ func (r *slow) turn(ctx context.Context, i int) error {
 	if err != nil {
 		return err
 	}
-	if err := r.slow.tell("go"); err != nil {
+	if err := r.slow.send("go"); err != nil {
 		return err
 	}
 	if err := r.slow.until(func(said *slowSays) bool { return said.Begun }); err != nil {
@@ -150,7 +160,7 @@ func (r *slow) turn(ctx context.Context, i int) error {
 	if err != nil {
 		return err
 	}
-	if err := r.slow.tell("stop"); err != nil {
+	if err := r.slow.send("stop"); err != nil {
 		return err
 	}
 	var said slowSays
@@ -162,14 +172,15 @@ func (r *slow) turn(ctx context.Context, i int) error {
 		r.memory = before
 	}
 	r.memoryWith = max(r.memoryWith, with)
-	fmt.Fprintf(r.options.Progress, "%d of %d: p99 without %.1f ms, beside %d slow connections %.1f ms; the server closed %d of them\n",
+	fmt.Fprintf(r.options.Progress, "%d of %d: p99 without %.1f ms, beside %d slow connections %.1f ms; the server "+
+		"closed %d of them\n",
 		i+1, r.options.Repetitions, without.P99/1000, said.Open, beside.P99/1000, said.Closed)
 	return nil
 }
 
 // phase lets the caller send for a while.
 func (r *slow) phase(ctx context.Context) (load.Latency, error) {
-	if err := r.caller.tell("go"); err != nil {
+	if err := r.caller.send("go"); err != nil {
 		return load.Latency{}, err
 	}
 	if err := r.caller.until(func(s *callerSays) bool { return s.Begun }); err != nil {
@@ -181,7 +192,7 @@ func (r *slow) phase(ctx context.Context) (load.Latency, error) {
 		return load.Latency{}, ctx.Err()
 	}
 	var said callerSays
-	if err := r.caller.tell("stop"); err != nil {
+	if err := r.caller.send("stop"); err != nil {
 		return load.Latency{}, err
 	}
 	err := r.caller.until(func(s *callerSays) bool { said = *s; return true })
@@ -193,7 +204,7 @@ func (r *slow) phase(ctx context.Context) (load.Latency, error) {
 
 // resident asks for the server's memory.
 func (r *slow) resident() (bytes int64, err error) {
-	if err := r.server.tell("memory"); err != nil {
+	if err := r.server.send("memory"); err != nil {
 		return 0, err
 	}
 	err = r.server.until(func(s *slowServerSays) bool { bytes = s.Memory; return true })
@@ -208,10 +219,15 @@ const (
 
 func (s *Slow) judge() {
 	s.Targets = []Target{
-		newTarget(fmt.Sprintf("p99 of a working caller beside %d slow connections", s.Connections), "<= 2 x its value without", "",
-			bound{value: s.Ratio, must: mostSlowRatio, atMost: true, show: func(n float64) string { return fmt.Sprintf("%.1f x", n) }}),
+		newTarget(fmt.Sprintf("p99 of a working caller beside %d slow connections", s.Connections),
+			"<= 2 x its value without", "",
+			bound{value: s.Ratio, must: mostSlowRatio, atMost: true, show: func(n float64) string {
+				return fmt.Sprintf("%.1f x", n)
+			}}),
 		newTarget("memory of a slow connection", "<= 32 KiB", "",
-			bound{value: s.perConnection(), must: mostSlowMemory, atMost: true, show: func(n float64) string { return fmt.Sprintf("%.1f KiB", n/1024) }}),
+			bound{value: s.perConnection(), must: mostSlowMemory, atMost: true, show: func(n float64) string {
+				return fmt.Sprintf("%.1f KiB", n/1024)
+			}}),
 	}
 }
 
@@ -227,7 +243,8 @@ func (s *Slow) Print(w io.Writer) {
 		l      load.Latency
 		memory int64
 	}{{"alone", s.Without, s.Memory}, {fmt.Sprintf("beside %d slow", s.Connections), s.Beside, s.MemoryWith}} {
-		fmt.Fprintf(w, "%-28s %7.0f us %7.0f us %7.0f us %8.1f MiB\n", row.name, row.l.P50, row.l.P99, row.l.Max, float64(row.memory)/(1<<20))
+		fmt.Fprintf(w, "%-28s %7.0f us %7.0f us %7.0f us %8.1f MiB\n", row.name, row.l.P50, row.l.P99, row.l.Max,
+			float64(row.memory)/(1<<20))
 	}
 	fmt.Fprintf(w, "%d events; the server closed %d slow connections, which came again\n", s.Events, s.Closed)
 	printTargets(w, s.Targets)
@@ -245,7 +262,8 @@ another route. The server closes them when their time is over, and they come aga
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if o.Repetitions < 1 || o.Time <= 0 || o.Every <= 0 || o.Pace <= 0 || o.Spread <= 0 || o.Connections < 1 {
-				return &usageError{errors.New("--connections, --repetitions, --time, --every, --pace and --spread must be more than 0")}
+				return &usageError{errors.New("--connections, --repetitions, --time, --every, --pace and --spread " +
+					"must be more than 0")}
 			}
 			o.Dir, o.Progress = *dir, c.ErrOrStderr()
 			s, err := RunSlow(c.Context(), o)

@@ -12,12 +12,15 @@ import (
 // A short run opens the slow connections, measures beside them and closes them.
 func TestSlow(t *testing.T) {
 	var progress, table bytes.Buffer
-	s, err := RunSlow(context.Background(), SlowOptions{Connections: 60, Pace: 5 * time.Millisecond, Spread: time.Millisecond, Repetitions: 2, Time: 100 * time.Millisecond, Every: 10 * time.Millisecond,
-		Dir: t.TempDir(), Progress: &progress})
+	s, err := RunSlow(context.Background(),
+		SlowOptions{Connections: 60, Pace: 5 * time.Millisecond, Spread: time.Millisecond, Repetitions: 2,
+			Time: 100 * time.Millisecond, Every: 10 * time.Millisecond,
+			Dir: t.TempDir(), Progress: &progress})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.Events == 0 || s.Ratio <= 0 || s.Without.P99 <= 0 || s.Beside.P99 <= 0 || s.Memory == 0 || s.MemoryWith == 0 || strings.Count(progress.String(), "slow connections") != 2 {
+	if s.Events == 0 || s.Ratio <= 0 || s.Without.P99 <= 0 || s.Beside.P99 <= 0 || s.Memory == 0 || s.MemoryWith == 0 ||
+		strings.Count(progress.String(), "slow connections") != 2 {
 		t.Errorf("%+v\n%s", s, progress.String())
 	}
 	s.Print(&table)

@@ -24,7 +24,7 @@ const (
 	slowCommand       = "slow-connections"
 )
 
-// slowServerJob is what the process with the server is told.
+// slowServerJob is the job of the process with the server.
 type slowServerJob struct {
 	Dir   string     `json:"dir"`
 	Shape load.Shape `json:"shape"`
@@ -38,30 +38,31 @@ type slowServerSays struct {
 }
 
 func newSlowServerCommand() *cobra.Command {
-	return newChildCommand(slowServerCommand, "The server of slow", func(ctx context.Context, job slowServerJob, told *bufio.Scanner, out io.Writer) (err error) {
-		w, err := load.NewWorkload(job.Shape)
-		if err != nil {
-			return err
-		}
-		s, err := startEngineHTTP(ctx, &bench{dir: job.Dir, w: w})
-		if err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, s.close()) }()
-		say := json.NewEncoder(out)
-		if err := say.Encode(slowServerSays{URL: s.to.URL.String(), Keys: s.to.Keys}); err != nil {
-			return err
-		}
-		for told.Scan() {
-			if err := say.Encode(slowServerSays{Memory: anonymous()}); err != nil {
+	return newChildCommand(slowServerCommand, "The server of slow",
+		func(ctx context.Context, job slowServerJob, commands *bufio.Scanner, out io.Writer) (err error) {
+			w, err := load.NewWorkload(job.Shape)
+			if err != nil {
 				return err
 			}
-		}
-		return told.Err()
-	})
+			s, err := startEngineHTTP(ctx, &bench{dir: job.Dir, w: w})
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, s.close()) }()
+			say := json.NewEncoder(out)
+			if err := say.Encode(slowServerSays{URL: s.to.URL.String(), Keys: s.to.Keys}); err != nil {
+				return err
+			}
+			for commands.Scan() {
+				if err := say.Encode(slowServerSays{Memory: anonymous()}); err != nil {
+					return err
+				}
+			}
+			return commands.Err()
+		})
 }
 
-// slowJob is what the process with the slow connections is told.
+// slowJob is the job of the process with the slow connections.
 type slowJob struct {
 	URL         string        `json:"url"`
 	Connections int           `json:"connections"`
@@ -77,33 +78,36 @@ type slowSays struct {
 }
 
 func newSlowCommand() *cobra.Command {
-	return newChildCommand(slowCommand, "The slow connections of slow", func(ctx context.Context, job slowJob, told *bufio.Scanner, out io.Writer) error {
-		at, err := url.Parse(job.URL)
-		if err != nil {
-			return fmt.Errorf("server: %w", err)
-		}
-		if err := (&callerJob{}).fromElsewhere(); err != nil { // without a pace of its own: it lives on what is left
-			return err
-		}
-		say := json.NewEncoder(out)
-		for told.Scan() {
-			t := &tricklers{addr: at.Host, pace: job.Pace, spread: job.Spread, dialing: make(chan struct{}, maxDialing)}
-			ctx, stop := context.WithCancel(ctx)
-			t.start(ctx, job.Connections)
-			if err := say.Encode(slowSays{Begun: true}); err != nil {
+	return newChildCommand(slowCommand, "The slow connections of slow",
+		func(ctx context.Context, job slowJob, commands *bufio.Scanner, out io.Writer) error {
+			at, err := url.Parse(job.URL)
+			if err != nil {
+				return fmt.Errorf("server: %w", err)
+			}
+			// without a pace of its own: it lives on what is left
+			if err := (&callerJob{}).fromElsewhere(); err != nil {
+				return err
+			}
+			say := json.NewEncoder(out)
+			for commands.Scan() {
+				t := &tricklers{addr: at.Host, pace: job.Pace, spread: job.Spread,
+					dialing: make(chan struct{}, maxDialing)}
+				ctx, stop := context.WithCancel(ctx)
+				t.start(ctx, job.Connections)
+				if err := say.Encode(slowSays{Begun: true}); err != nil {
+					stop()
+					return err
+				}
+				commands.Scan()
+				said := slowSays{Open: t.open.Load(), Closed: t.closed.Load()}
 				stop()
-				return err
+				t.running.Wait()
+				if err := say.Encode(said); err != nil {
+					return err
+				}
 			}
-			told.Scan()
-			said := slowSays{Open: t.open.Load(), Closed: t.closed.Load()}
-			stop()
-			t.running.Wait()
-			if err := say.Encode(said); err != nil {
-				return err
-			}
-		}
-		return told.Err()
-	})
+			return commands.Err()
+		})
 }
 
 const (
@@ -116,7 +120,8 @@ const (
 // slowRequests are what the connections send: what is in the first part at once, the rest byte by byte.
 var slowRequests = [][2]string{
 	{"", "POST /v1/events HTTP/1.1\r\nHost: slow\r\nX-Patience: none at all, and more of it\r\n"},
-	{"POST /v1/events HTTP/1.1\r\nHost: slow\r\nContent-Length: 3000\r\n\r\n", "[                                                  "},
+	{"POST /v1/events HTTP/1.1\r\nHost: slow\r\nContent-Length: 3000\r\n\r\n",
+		"[                                                  "},
 	{"GET /v1/counters HTTP/1.1\r\n", "Host: slow\r\nX-Patience: none at all, and more of it\r\n"},
 }
 

@@ -53,7 +53,8 @@ func showShare(of string) func(float64) string {
 // judge holds what was measured against the targets. What was not measured is not judged.
 func (r *Result) judge() {
 	large, small := Cell{1000, 16}, Cell{1, 64}
-	r.judgeRates(large, engineHTTPName, pgCoalescedName, "HTTP JSON, batches of 1000, 16 connections", rates{700_000, 8, 1_000_000})
+	r.judgeRates(large, engineHTTPName, pgCoalescedName, "HTTP JSON, batches of 1000, 16 connections",
+		rates{700_000, 8, 1_000_000})
 	r.judgeSmallHTTP(small)
 	r.judgeRates(large, engineName, pgCoalescedName, "engine in process, 1000 x 16", rates{800_000, 10, 1_200_000})
 	r.judgeRates(small, engineName, pgTxName, "engine in process, 1 x 64", rates{150_000, 20, 200_000})
@@ -64,14 +65,19 @@ func (r *Result) judge() {
 	}
 	if r.Reads != nil {
 		const most = 1000 // microseconds
-		r.Targets = append(r.Targets, newTarget("a counter read after the write that changed it, p99", "always sees it, <= 1 ms", "",
-			bound{value: r.Reads.Latency.P99, must: most, atMost: true, show: func(us float64) string { return fmt.Sprintf("%.0f us", us) }}))
+		r.Targets = append(r.Targets, newTarget("a counter read after the write that changed it, p99",
+			"always sees it, <= 1 ms", "",
+			bound{value: r.Reads.Latency.P99, must: most, atMost: true, show: func(us float64) string {
+				return fmt.Sprintf("%.0f us", us)
+			}}))
 	}
 }
 
 func diskTarget(bytes float64) Target {
 	return newTarget("disk per event, journal + keys, groups of 100 or more", "<= 100 B", "70 B",
-		bound{value: bytes, must: 100, goal: 70, atMost: true, show: func(n float64) string { return fmt.Sprintf("%.1f B", n) }})
+		bound{value: bytes, must: 100, goal: 70, atMost: true, show: func(n float64) string {
+			return fmt.Sprintf("%.1f B", n)
+		}})
 }
 
 // rates are the least rate, the least ratio to a reference, and the rate aimed at.

@@ -104,7 +104,8 @@ func Run(ctx context.Context, o Options) (r *Result, err error) {
 		return nil, fmt.Errorf("make a folder for the stores: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	w, err := load.NewWorkload(load.Shape{Seed: o.Seed, Tenants: tenants, Meters: meters, Customers: max(o.Customers/tenants, 1), DuplicateRatio: duplicate})
+	w, err := load.NewWorkload(load.Shape{Seed: o.Seed, Tenants: tenants, Meters: meters,
+		Customers: max(o.Customers/tenants, 1), DuplicateRatio: duplicate})
 	if err != nil {
 		return nil, err
 	}
@@ -116,7 +117,8 @@ func Run(ctx context.Context, o Options) (r *Result, err error) {
 		}
 		defer func() { err = errors.Join(err, b.cluster.Stop()) }()
 	}
-	r = &Result{Taken: time.Now().UTC().Truncate(time.Second), CPUs: runtime.NumCPU(), Go: runtime.Version(), Repetitions: o.Repetitions}
+	r = &Result{Taken: time.Now().UTC().Truncate(time.Second), CPUs: runtime.NumCPU(), Go: runtime.Version(),
+		Repetitions: o.Repetitions}
 	if b.cluster != nil {
 		r.Postgres = b.cluster.Version()
 	}
@@ -147,8 +149,8 @@ func (b *bench) cells(ctx context.Context, chosen []contender, r *Result) error 
 						return fmt.Errorf("%s %s: %w", chosen[i].name, cell, err)
 					}
 					r.add(chosen[i].name, cell, s)
-					fmt.Fprintf(b.o.Progress, "%d/%d  %-9s %-15s %12.0f events/s  p99 %.1f ms\n", repetition+1, b.o.Repetitions, cell,
-						chosen[i].name, s.eventsPerSecond(), s.latency.P99/1000)
+					fmt.Fprintf(b.o.Progress, "%d/%d  %-9s %-15s %12.0f events/s  p99 %.1f ms\n", repetition+1,
+						b.o.Repetitions, cell, chosen[i].name, s.eventsPerSecond(), s.latency.P99/1000)
 				}
 			}
 		}

@@ -15,7 +15,8 @@ import (
 
 // The children of growth and fairness are this program again.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && slices.Contains([]string{growthCommand, customersCommand, callerCommand, slowServerCommand, slowCommand}, os.Args[1]) {
+	if len(os.Args) > 1 && slices.Contains([]string{growthCommand, customersCommand, callerCommand, slowServerCommand,
+		slowCommand}, os.Args[1]) {
 		os.Exit(Main(os.Args[1:], os.Stdout, os.Stderr))
 	}
 	os.Exit(m.Run())
@@ -23,7 +24,8 @@ func TestMain(m *testing.M) {
 
 // tiny is a run in which every submitter sends one batch.
 func tiny(t *testing.T) Options {
-	return Options{Batches: []int{1, 30}, Submitters: []int{5}, Repetitions: 2, CellTime: 1, CellEvents: 300, Customers: 40, Dir: t.TempDir(), Fleeting: true}
+	return Options{Batches: []int{1, 30}, Submitters: []int{5}, Repetitions: 2, CellTime: 1, CellEvents: 300,
+		Customers: 40, Dir: t.TempDir(), Fleeting: true}
 }
 
 func TestEveryContenderInEveryCell(t *testing.T) {
@@ -145,7 +147,8 @@ func TestOnly(t *testing.T) {
 	for _, c := range o.contenders() {
 		chosen = append(chosen, c.name)
 	}
-	if !slices.Equal(chosen, []string{pgSetName, engineName}) || !o.cell(Cell{1, 64}) || o.cell(Cell{64, 1}) || o.extras() {
+	if !slices.Equal(chosen, []string{pgSetName, engineName}) || !o.cell(Cell{1, 64}) || o.cell(Cell{64, 1}) ||
+		o.extras() {
 		t.Errorf("chosen %v of %+v", chosen, o)
 	}
 	if o, err := ParseOnly(""); err != nil || len(o.contenders()) != len(all()) || !o.cell(Cell{7, 7}) || !o.extras() {

@@ -95,7 +95,8 @@ func RunWindows(ctx context.Context, o WindowsOptions) (_ *WindowsResult, err er
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	// The month before this one: all of it lies in the past.
-	r := &windowsRun{options: o, dir: dir, month: calendar.MonthOf(calendar.FromTime(time.Now())) - 1, result: &WindowsResult{Rows: o.Rows, Customers: o.Customers}}
+	r := &windowsRun{options: o, dir: dir, month: calendar.MonthOf(calendar.FromTime(time.Now())) - 1,
+		result: &WindowsResult{Rows: o.Rows, Customers: o.Customers}}
 	if err := r.ingest(ctx); err != nil {
 		return nil, fmt.Errorf("measure ingest: %w", err)
 	}
@@ -149,7 +150,8 @@ func (r *windowsRun) interleave(ctx context.Context, askers []asker) error {
 			if err != nil {
 				return fmt.Errorf("ask %s: %w", a.name, err)
 			}
-			fmt.Fprintf(r.options.Progress, "%s: %.3f s, %.3f s of processor time\n", a.name, took.Seconds(), cpu.Seconds())
+			fmt.Fprintf(r.options.Progress, "%s: %.3f s, %.3f s of processor time\n", a.name, took.Seconds(),
+				cpu.Seconds())
 			if times[i].Name = a.name; turn > 0 {
 				times[i].Seconds = append(times[i].Seconds, took.Seconds())
 				cpus[i] = append(cpus[i], cpu.Seconds())
@@ -176,7 +178,9 @@ func (r *WindowsResult) query(name string) *QueryTimes {
 // judge holds the figures against the targets.
 func (r *WindowsResult) judge() {
 	ours := r.query(askedEngine)
-	bounds := []bound{{value: ours.RowsPerSecond, must: 10e6, show: func(n float64) string { return count(n) + " rows/s" }}}
+	bounds := []bound{{value: ours.RowsPerSecond, must: 10e6, show: func(n float64) string {
+		return count(n) + " rows/s"
+	}}}
 	must := "≥ 10 M rows/s"
 	if pg := r.query(askedPostgres); pg != nil {
 		bounds = append(bounds, bound{value: pg.Median / ours.Median, must: 10, show: showRatio(askedPostgres)})
@@ -185,18 +189,24 @@ func (r *WindowsResult) judge() {
 	r.Targets = append(r.Targets,
 		newTarget("a month by hour grouped by customer", must, "", bounds...),
 		newTarget(fmt.Sprintf("one customer's month at %s rows, p99", count(float64(r.Rows))), "≤ 20 ms", "",
-			bound{value: r.LookupP99, must: 0.020, atMost: true, show: func(n float64) string { return fmt.Sprintf("%.1f ms", 1e3*n) }}),
-		newTarget("ingest while slices are made", "≥ 80 %", "", bound{value: r.Slicing / r.Idle, must: 0.8, show: showShare("without")}))
+			bound{value: r.LookupP99, must: 0.020, atMost: true, show: func(n float64) string {
+				return fmt.Sprintf("%.1f ms", 1e3*n)
+			}}),
+		newTarget("ingest while slices are made", "≥ 80 %", "",
+			bound{value: r.Slicing / r.Idle, must: 0.8, show: showShare("without")}))
 }
 
 // Print writes the table for people.
 func (r *WindowsResult) Print(w io.Writer) {
-	fmt.Fprintf(w, "\n%s rows of one tenant in one month, %d customers; sorted files take %.1f bytes a row\n", count(float64(r.Rows)), r.Customers, r.SliceBytes)
+	fmt.Fprintf(w, "\n%s rows of one tenant in one month, %d customers; sorted files take %.1f bytes a row\n",
+		count(float64(r.Rows)), r.Customers, r.SliceBytes)
 	fmt.Fprintf(w, "\na month by hour grouped by customer\n%14s %12s %14s %14s\n", "", "median", "rows/s", "cpu/row")
 	for _, q := range r.Queries {
-		fmt.Fprintf(w, "%14s %10.3f s %14s %11.0f ns\n", q.Name, q.Median, count(q.RowsPerSecond), 1e9*q.CPU/float64(r.Rows))
+		fmt.Fprintf(w, "%14s %10.3f s %14s %11.0f ns\n", q.Name, q.Median, count(q.RowsPerSecond),
+			1e9*q.CPU/float64(r.Rows))
 	}
 	fmt.Fprintf(w, "\none customer's month by hour: p50 %.2f ms, p99 %.2f ms\n", 1e3*r.LookupP50, 1e3*r.LookupP99)
-	fmt.Fprintf(w, "ingest: %s/s without slices, %s/s while they are made; all sliced %.1f s after the last event\n\n", count(r.Idle), count(r.Slicing), r.CaughtUp)
+	fmt.Fprintf(w, "ingest: %s/s without slices, %s/s while they are made; all sliced %.1f s after the last event\n\n",
+		count(r.Idle), count(r.Slicing), r.CaughtUp)
 	printTargets(w, r.Targets)
 }

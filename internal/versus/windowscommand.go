@@ -7,8 +7,8 @@ func newWindowsCommand(dir, file *string) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "windows",
 		Short: "Measure questions about a span of time, and what answering them fast takes from ingest",
-		Long: `Fills a store with one tenant's month and asks for it by hour, grouped by customer, beside the same query in a
-private PostgreSQL over the same rows and in DuckDB over the store's own files; asks for single customers;
+		Long: `Fills a store with one tenant's month and asks for it by hour, grouped by customer, beside the same
+query in a private PostgreSQL over the same rows and in DuckDB over the store's own files; asks for single customers;
 and measures ingest while the sorted files are made and without them.`,
 		Example: `  tallystick-versus windows --rows 100000000 --no-postgres`,
 		Args:    cobra.NoArgs,
@@ -23,7 +23,8 @@ and measures ingest while the sorted files are made and without them.`,
 		},
 	}
 	f := c.Flags()
-	f.Int64Var(&o.Rows, "rows", defaultWindowRows, "of the tenant; each takes some 100 bytes of disk, and 200 in PostgreSQL")
+	f.Int64Var(&o.Rows, "rows", defaultWindowRows,
+		"of the tenant; each takes some 100 bytes of disk, and 200 in PostgreSQL")
 	f.IntVar(&o.Customers, "customers", defaultWindowBuyers, "that the rows are of")
 	f.IntVar(&o.Lookups, "lookups", defaultLookups, "questions for one customer")
 	f.IntVar(&o.Repetitions, "repetitions", defaultWindowRuns, "of each query, interleaved")

@@ -45,9 +45,12 @@ func (r *windowsRun) event(n, of int64) usage.Event {
 	span := int64(r.month.End() - r.month.Start())
 	at := r.month.Start() + calendar.Micros(span/of*n) + calendar.Micros(rng.Int64N(max(1, min(1_000_000, span/of))))
 	return usage.Event{
-		ID: "evt-" + strconv.FormatInt(n, 10), Meter: askedMeter, Customer: fmt.Sprintf("customer-%06d", rng.IntN(r.options.Customers)),
-		Time: at, Quantity: amount.FromInt(rng.Int64N(1000)), Properties: `{"region":"eu-` + strconv.Itoa(rng.IntN(4)) + `"}`,
-		Given: usage.GivenTime | usage.GivenQuantity | usage.GivenMeter | usage.GivenCustomer | usage.GivenProperties,
+		ID: "evt-" + strconv.FormatInt(n, 10), Meter: askedMeter,
+		Customer: fmt.Sprintf("customer-%06d", rng.IntN(r.options.Customers)),
+		Time:     at, Quantity: amount.FromInt(rng.Int64N(1000)),
+		Properties: `{"region":"eu-` + strconv.Itoa(rng.IntN(4)) + `"}`,
+		Given: usage.GivenTime | usage.GivenQuantity | usage.GivenMeter | usage.GivenCustomer |
+			usage.GivenProperties,
 	}
 }
 
@@ -56,7 +59,8 @@ func prepareAsked(ctx context.Context, s store.Store) error {
 	if _, _, err := g.CreateTenant(ctx, "versus", tenant.Tenant{ID: askedTenant}); err != nil {
 		return fmt.Errorf("make tenant: %w", err)
 	}
-	m := meter.Meter{Slug: askedMeter, Aggregation: meter.Sum, Lateness: meter.DefaultLateness, Future: meter.DefaultFuture}
+	m := meter.Meter{Slug: askedMeter, Aggregation: meter.Sum, Lateness: meter.DefaultLateness,
+		Future: meter.DefaultFuture}
 	if _, err := g.CreateMeter(ctx, "versus", askedTenant, m); err != nil {
 		return fmt.Errorf("make meter: %w", err)
 	}
@@ -132,7 +136,8 @@ func slicesOf(dir string) string { return filepath.Join(dir, "slices", "*.parque
 // query is the question, of one customer or all.
 func (r *windowsRun) query(customer string) windows.Query {
 	from, to := r.month.Start(), r.month.End()
-	q := windows.Query{Meter: askedMeter, Customer: customer, From: &from, To: &to, Step: calendar.StepHour, Zone: time.UTC}
+	q := windows.Query{Meter: askedMeter, Customer: customer, From: &from, To: &to, Step: calendar.StepHour,
+		Zone: time.UTC}
 	if customer == "" {
 		q.GroupBy = []usage.Dimension{{Of: usage.ByCustomer}}
 	}
@@ -175,7 +180,8 @@ func (r *windowsRun) lookups(ctx context.Context, e *engine.Engine) error {
 	var times []float64
 	for range r.options.Lookups {
 		start := time.Now()
-		if _, err := s.Usage(ctx, askedTenant, r.query(fmt.Sprintf("customer-%06d", rng.IntN(r.options.Customers)))); err != nil {
+		if _, err := s.Usage(ctx, askedTenant,
+			r.query(fmt.Sprintf("customer-%06d", rng.IntN(r.options.Customers)))); err != nil {
 			return fmt.Errorf("ask for one customer: %w", err)
 		}
 		times = append(times, time.Since(start).Seconds())
@@ -204,7 +210,8 @@ func (r *windowsRun) ingest(ctx context.Context) (err error) {
 	for turn := range turns {
 		for i, e := range stores {
 			start := time.Now()
-			if err := r.send(ctx, e, turn*r.options.Ingest, (turn+1)*r.options.Ingest, turns*r.options.Ingest); err != nil {
+			if err := r.send(ctx, e, turn*r.options.Ingest, (turn+1)*r.options.Ingest,
+				turns*r.options.Ingest); err != nil {
 				return err
 			}
 			rate := float64(r.options.Ingest) / time.Since(start).Seconds()

@@ -28,12 +28,15 @@ func (r *windowsRun) postgres(ctx context.Context, server *pgserver.Server) (a a
 			err = errors.Join(err, end())
 		}
 	}()
-	_, err = conn.Exec(ctx, `create table usage_rows (tenant text, meter text, customer text, time timestamptz, seq bigint, value numeric(38,12), properties text)`)
+	_, err = conn.Exec(ctx,
+		`create table usage_rows (tenant text, meter text, customer text, time timestamptz, seq bigint, value `+
+			`numeric(38,12), properties text)`)
 	if err != nil {
 		return a, nil, err
 	}
 	n := int64(0)
-	_, err = conn.CopyFrom(ctx, pgx.Identifier{"usage_rows"}, []string{"tenant", "meter", "customer", "time", "seq", "value", "properties"},
+	_, err = conn.CopyFrom(ctx, pgx.Identifier{"usage_rows"},
+		[]string{"tenant", "meter", "customer", "time", "seq", "value", "properties"},
 		pgx.CopyFromFunc(func() ([]any, error) {
 			if n == r.options.Rows {
 				return nil, nil
@@ -50,14 +53,18 @@ func (r *windowsRun) postgres(ctx context.Context, server *pgserver.Server) (a a
 		return a, nil, fmt.Errorf("copy rows: %w", err)
 	}
 	for _, sql := range []string{
-		`create index on usage_rows (tenant, meter, customer, time) include (value)`, `vacuum analyze usage_rows`, `set timezone = 'UTC'`, `set work_mem = '256MB'`,
+		`create index on usage_rows (tenant, meter, customer, time) include (value)`, `vacuum analyze usage_rows`,
+		`set timezone = 'UTC'`, `set work_mem = '256MB'`,
 	} {
 		if _, err := conn.Exec(ctx, sql); err != nil {
 			return a, nil, fmt.Errorf("%s: %w", sql, err)
 		}
 	}
 	fmt.Fprintf(r.options.Progress, "%d rows in PostgreSQL %s\n", n, server.Version())
-	return asker{askedPostgres, func(ctx context.Context) (time.Duration, time.Duration, error) { return r.askPostgres(ctx, conn) }}, end, nil
+	return asker{askedPostgres, func(ctx context.Context) (time.Duration, time.Duration,
+		error) {
+		return r.askPostgres(ctx, conn)
+	}}, end, nil
 }
 
 func (r *windowsRun) askPostgres(ctx context.Context, conn *pgx.Conn) (took, cpu time.Duration, err error) {
@@ -80,7 +87,8 @@ func (r *windowsRun) askPostgres(ctx context.Context, conn *pgx.Conn) (took, cpu
 // duckdb asks DuckDB over the engine's files, which lie in the page cache after the engine read them.
 func (r *windowsRun) duckdb(dir string) asker {
 	query := fmt.Sprintf(`select customer, epoch_us(time) // 3600000000 as hour, sum(value) from '%s'
-		where tenant = '%s' and meter = '%s' and month = '%s' group by customer, hour`, slicesOf(dir), askedTenant, askedMeter, r.month)
+		where tenant = '%s' and meter = '%s' and month = '%s' group by customer, hour`,
+		slicesOf(dir), askedTenant, askedMeter, r.month)
 	return asker{askedDuckDB, func(ctx context.Context) (took, cpu time.Duration, err error) {
 		c := exec.CommandContext(ctx, r.options.DuckDB, "-repeat", "2", query)
 		out, err := c.Output()
@@ -93,6 +101,7 @@ func (r *windowsRun) duckdb(dir string) asker {
 			return 0, 0, fmt.Errorf("said %q", out)
 		}
 		seconds, err := strconv.ParseFloat(lines[1], 64)
-		return time.Duration(seconds * float64(time.Second)), (c.ProcessState.UserTime() + c.ProcessState.SystemTime()) / 2, err
+		return time.Duration(seconds * float64(time.Second)),
+			(c.ProcessState.UserTime() + c.ProcessState.SystemTime()) / 2, err
 	}}
 }

@@ -44,7 +44,8 @@ func TestTheGuide(t *testing.T) {
 				}
 				ran++
 				if got := sh.run(here.Replace(onStore.Replace(b.text))); !matches(want, got) {
-					t.Fatalf("docs/guide.md: the block of line %d prints\n%s\nnot\n%s\n%s", b.line, got, want, sh.errors())
+					t.Fatalf("docs/guide.md: the block of line %d prints\n%s\nnot\n%s\n%s", b.line, got, want,
+						sh.errors())
 				}
 			}
 			if ran < 20 {
@@ -69,7 +70,8 @@ func TestMatches(t *testing.T) {
 		want, got string
 		same      bool
 	}{
-		{"a\n", "a\n", true}, {"a…c\n", "abc", true}, {"a…c", "ab\nc", false}, {"a.c", "abc", false}, {"a", "a\nb", false},
+		{"a\n", "a\n", true}, {"a…c\n", "abc", true}, {"a…c", "ab\nc", false}, {"a.c", "abc", false},
+		{"a", "a\nb", false},
 		{"", "", true}, {"", "x", false}, {"a\nb", "a\r\nb\r\n", true},
 	} {
 		if matches(c.want, c.got) != c.same {

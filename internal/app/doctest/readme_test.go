@@ -93,7 +93,8 @@ func TestTheReadmesFirstBlockWorksWhenPasted(t *testing.T) {
 				for _, want := range []string{
 					`{"status":"ready"}`, `"slug":"api_calls"`, `{"id":"req_1","status":"accepted","seq":4}`,
 					`{"id":"req_1","status":"duplicate","seq":4}`,
-					`"code":"conflict"`, `"total":"3"`, `"group":{"customer":"cus_42"},"value":"3"`, `"limit":"5"`, `"plan":"free"`,
+					`"code":"conflict"`, `"total":"3"`, `"group":{"customer":"cus_42"},"value":"3"`, `"limit":"5"`,
+					`"plan":"free"`,
 					`"remaining":"2"`, "ok: ",
 				} {
 					_, rest, found := strings.Cut(out, want)

@@ -111,7 +111,8 @@ func agreeOnRevokedKeys(t *testing.T, f *fleet) {
 				}
 				// Only what was asked after the promised time counts, so a slow machine breaks nothing.
 				if err != nil || asked.Sub(revoked) >= promised || i == j {
-					t.Fatalf("node %d was asked %s after node %d had revoked the key: %v", j, asked.Sub(revoked), i, err)
+					t.Fatalf("node %d was asked %s after node %d had revoked the key: %v", j, asked.Sub(revoked), i,
+						err)
 				}
 				return false
 			})
@@ -119,7 +120,7 @@ func agreeOnRevokedKeys(t *testing.T, f *fleet) {
 	}
 }
 
-// recorder sends facts of its own to one node until it is told to stop, and adds up what they were answered.
+// recorder sends facts of its own to one node until it is stopped, and adds up what they were answered.
 type recorder struct {
 	onTime, adjusted int64        // quantities
 	after            atomic.Int64 // requests that began after the close was answered
@@ -132,7 +133,8 @@ func (r *recorder) record(c *client.Client, name string, closed, enough *atomic.
 	for n := 0; !enough.Load() && r.err == nil; n++ {
 		var events []client.Event
 		for i := range 10 {
-			events = append(events, client.Event{ID: fmt.Sprint(name, "-", n, "-", i), Meter: meterName, Customer: "closing", Time: now, Quantity: "1"})
+			events = append(events, client.Event{ID: fmt.Sprint(name, "-", n, "-", i), Meter: meterName,
+				Customer: "closing", Time: now, Quantity: "1"})
 		}
 		isClosed := closed.Load()
 		a, err := c.SendEvents(context.Background(), events, client.AllResults())
@@ -189,7 +191,9 @@ func agreeOnClose(t *testing.T, f *fleet) {
 	closed.Store(true)
 	sealed := counter(1).SealedTotal
 	for _, r := range all {
-		until(t, "every recorder goes on after the close", func() bool { return r.after.Load() >= 3 || r.failed.Load() })
+		until(t, "every recorder goes on after the close", func() bool {
+			return r.after.Load() >= 3 || r.failed.Load()
+		})
 	}
 	stop()
 	var onTime, adjusted int64
@@ -202,8 +206,10 @@ func agreeOnClose(t *testing.T, f *fleet) {
 	}
 	for i := range f.nodes {
 		c := counter(i)
-		if c.SealedTotal != sealed || string(sealed) != fmt.Sprint(onTime) || string(c.Adjustments) != fmt.Sprint(adjusted) || string(c.Total) != fmt.Sprint(onTime+adjusted) {
-			t.Errorf("node %d: %+v; sealed at %s, %d were answered in time and %d adjusted", i, c, sealed, onTime, adjusted)
+		if c.SealedTotal != sealed || string(sealed) != fmt.Sprint(onTime) ||
+			string(c.Adjustments) != fmt.Sprint(adjusted) || string(c.Total) != fmt.Sprint(onTime+adjusted) {
+			t.Errorf("node %d: %+v; sealed at %s, %d were answered in time and %d adjusted", i, c, sealed, onTime,
+				adjusted)
 		}
 	}
 }

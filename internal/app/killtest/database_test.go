@@ -17,8 +17,8 @@ import (
 const databaseCrashes = 3
 
 // Given two nodes under load, when their database crashes and comes back several times, then meanwhile they live, say
-// why they are not ready and tell callers when to come again; they go on by themselves; and callers who came again lost
-// nothing and were counted once.
+// why they are not ready and say when callers are to come again; they go on by themselves; and callers who came again
+// lost nothing and were counted once.
 func TestDatabaseGoesAwayAndComesBack(t *testing.T) {
 	server := pgtest.Private(t)
 	database, err := server.Create("")
@@ -83,7 +83,8 @@ func TestDatabaseFailsOver(t *testing.T) {
 	}
 	standby := primary.Standby(t)
 	// Set after the copy was made: the standby will have to do without one.
-	if err := primary.Exec("postgres", "ALTER SYSTEM SET synchronous_standby_names = '*'", "SELECT pg_reload_conf()"); err != nil {
+	if err := primary.Exec("postgres", "ALTER SYSTEM SET synchronous_standby_names = '*'",
+		"SELECT pg_reload_conf()"); err != nil {
 		t.Fatal(err)
 	}
 	f := newFleet(t, 2, build(t, "--store", database+","+standby.Socket()+"&target_session_attrs=read-write").hasty())
@@ -116,15 +117,19 @@ func checkAway(t *testing.T, f *fleet) {
 			t.Errorf("node %d is not alive: %v", i, err)
 		}
 		for what, call := range map[string]func() error{
-			"readyz":      func() error { return c.Ready(ctx) },
-			"a fact":      func() error { _, err := c.SendEvent(ctx, &known); return err },
-			"a new meter": func() error { _, err := c.CreateMeter(ctx, client.Meter{Slug: "m", Aggregation: "sum"}); return err },
-			"a read":      func() error { _, err := c.Counters(ctx, client.CounterFilter{}); return err },
+			"readyz": func() error { return c.Ready(ctx) },
+			"a fact": func() error { _, err := c.SendEvent(ctx, &known); return err },
+			"a new meter": func() error {
+				_, err := c.CreateMeter(ctx, client.Meter{Slug: "m", Aggregation: "sum"})
+				return err
+			},
+			"a read": func() error { _, err := c.Counters(ctx, client.CounterFilter{}); return err },
 		} {
 			asking.Go(func() {
 				err := call()
 				var p *client.Problem
-				if !errors.As(err, &p) || p.Status != http.StatusServiceUnavailable || p.Code != "unavailable" || p.RetryAfter == 0 || !strings.Contains(p.Detail, "database") {
+				if !errors.As(err, &p) || p.Status != http.StatusServiceUnavailable || p.Code != "unavailable" ||
+					p.RetryAfter == 0 || !strings.Contains(p.Detail, "database") {
 					t.Errorf("node %d, %s without a database: %v", i, what, err)
 				}
 			})
@@ -133,7 +138,7 @@ func checkAway(t *testing.T, f *fleet) {
 	asking.Wait()
 }
 
-// Given somebody who holds one tenant's head in the database, when facts of that tenant come, then they are told to
+// Given somebody who holds one tenant's head in the database, when facts of that tenant come, then they are answered to
 // come again, and nobody else notices; when it is let go, all is well.
 func TestDatabaseHoldsOneTenant(t *testing.T) {
 	database, err := pgtest.Shared(t).Create("")
@@ -156,7 +161,8 @@ func TestDatabaseHoldsOneTenant(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := holder.Exec(ctx, "BEGIN; SELECT FROM tallystick.heads WHERE tenant_id = '"+tenant+"' FOR UPDATE"); err != nil {
+	if _, err := holder.Exec(ctx,
+		"BEGIN; SELECT FROM tallystick.heads WHERE tenant_id = '"+tenant+"' FOR UPDATE"); err != nil {
 		t.Fatal(err)
 	}
 	fact := unitAt(0, 0).events()[0]

@@ -65,7 +65,8 @@ func (n *node) join(t *testing.T) {
 	t.Helper()
 	n.url = n.process.ready(t)
 	n.once.Store(connect(t, n.url, rootKey, client.WithTenant(tenant)))
-	patient, err := client.New(n.url, rootKey, client.WithTenant(tenant), client.WithRetry(client.RetryPolicy{MaxAttempts: 3, MaxBackoff: 100 * time.Millisecond}))
+	patient, err := client.New(n.url, rootKey, client.WithTenant(tenant),
+		client.WithRetry(client.RetryPolicy{MaxAttempts: 3, MaxBackoff: 100 * time.Millisecond}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +115,7 @@ type crowd struct {
 func (f *fleet) crowd(t *testing.T) *crowd {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	c := &crowd{f: f, m: &memory{facts: map[string]told{}}, cancel: cancel}
+	c := &crowd{f: f, m: &memory{facts: map[string]answer{}}, cancel: cancel}
 	for s := range streams {
 		for home := range f.nodes {
 			one := &sender{stream: s}
@@ -157,7 +158,9 @@ func (c *crowd) roam(ctx context.Context, s *sender, home int, answered *atomic.
 func (c *crowd) await(t *testing.T, answers int64) {
 	t.Helper()
 	enough := c.m.acks.Load() + answers
-	until(t, fmt.Sprint(answers, " more answers"), func() bool { return c.m.acks.Load() >= enough || c.m.hasObjected() })
+	until(t, fmt.Sprint(answers, " more answers"), func() bool {
+		return c.m.acks.Load() >= enough || c.m.hasObjected()
+	})
 	c.m.check(t)
 }
 
@@ -174,7 +177,9 @@ func (c *crowd) awaitEach(t *testing.T) {
 	t.Helper()
 	for _, answered := range c.answers {
 		enough := answered.Load() + 2
-		until(t, "two more answers to each sender", func() bool { return answered.Load() >= enough || c.m.hasObjected() })
+		until(t, "two more answers to each sender", func() bool {
+			return answered.Load() >= enough || c.m.hasObjected()
+		})
 	}
 	c.m.check(t)
 }

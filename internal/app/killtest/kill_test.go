@@ -38,7 +38,7 @@ func TestKilledServerLosesNothingAndCountsNothingTwice(t *testing.T) {
 	setUp(t, p.ready(t))
 	p.stop(t)
 	before := b.verify(t)
-	m := &memory{facts: map[string]told{}}
+	m := &memory{facts: map[string]answer{}}
 	var all []*sender
 	for s := range streams {
 		for range senders {
@@ -110,7 +110,8 @@ func checkRows(t *testing.T, c *client.Client, m *memory) {
 			t.Fatal(err)
 		}
 		if seen[row.ID] || m.facts[row.ID].seq != row.Seq || row.Seq <= last {
-			t.Fatalf("row %d after %d is %s (seen before: %t), acknowledged as row %d", row.Seq, last, row.ID, seen[row.ID], m.facts[row.ID].seq)
+			t.Fatalf("row %d after %d is %s (seen before: %t), acknowledged as row %d", row.Seq, last, row.ID,
+				seen[row.ID], m.facts[row.ID].seq)
 		}
 		seen[row.ID], last = true, row.Seq
 	}
@@ -157,7 +158,8 @@ func checkCounters(t *testing.T, c *client.Client, all []*sender) {
 		}
 		w := want[counter.Customer]
 		if counter.Count != w.count || string(counter.Total) != fmt.Sprint(w.sum) || counter.Sum != counter.Total {
-			t.Errorf("counter of %s: %d facts, total %s; sent %d facts, %d", counter.Customer, counter.Count, counter.Total, w.count, w.sum)
+			t.Errorf("counter of %s: %d facts, total %s; sent %d facts, %d", counter.Customer, counter.Count,
+				counter.Total, w.count, w.sum)
 		}
 		delete(want, counter.Customer)
 	}

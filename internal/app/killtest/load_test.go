@@ -31,7 +31,8 @@ type unit struct{ stream, first, n int }
 func (u unit) events() []client.Event {
 	var out []client.Event
 	for i := u.first; i < u.first+u.n; i++ {
-		out = append(out, client.Event{ID: id(u.stream, i), Meter: meterName, Customer: customer(i), Time: now, Quantity: client.Decimal(strconv.Itoa(quantity(i)))})
+		out = append(out, client.Event{ID: id(u.stream, i), Meter: meterName, Customer: customer(i), Time: now,
+			Quantity: client.Decimal(strconv.Itoa(quantity(i)))})
 	}
 	return out
 }
@@ -56,18 +57,18 @@ func unitSize(stream, n int) int {
 	return 2 + (n*13+stream)%(maxBatch-2)
 }
 
-// memory is what callers were told, over all lives of the server.
+// memory is what callers were answered, over all lives of the server.
 type memory struct {
 	acks atomic.Int64 // of this life; of several nodes together there is one life
 
 	mu    sync.Mutex // guards what follows
 	life  int
-	facts map[string]told
+	facts map[string]answer
 	wrong []string
 }
 
-// told is what was first answered to a fact.
-type told struct {
+// answer is what was first answered to a fact.
+type answer struct {
 	seq      uint64
 	life     int
 	accepted bool
@@ -86,11 +87,13 @@ func (m *memory) heard(verdicts []client.Verdict) {
 		case !accepted && v.Status != client.Duplicate:
 			m.wrong = append(m.wrong, fmt.Sprintf("%s was answered %s (%s)", v.ID, v.Status, v.Detail))
 		case !known:
-			m.facts[v.ID] = told{v.Seq, m.life, accepted}
+			m.facts[v.ID] = answer{v.Seq, m.life, accepted}
 		case before.seq != v.Seq:
-			m.wrong = append(m.wrong, fmt.Sprintf("%s was acknowledged as row %d, then as row %d", v.ID, before.seq, v.Seq))
+			m.wrong = append(m.wrong, fmt.Sprintf("%s was acknowledged as row %d, then as row %d", v.ID, before.seq,
+				v.Seq))
 		case accepted && (before.accepted || before.life != m.life):
-			m.wrong = append(m.wrong, fmt.Sprintf("%s was acknowledged in life %d and accepted in life %d", v.ID, before.life, m.life))
+			m.wrong = append(m.wrong, fmt.Sprintf("%s was acknowledged in life %d and accepted in life %d", v.ID,
+				before.life, m.life))
 		case accepted:
 			before.accepted = true
 			m.facts[v.ID] = before

@@ -63,7 +63,8 @@ func build(t *testing.T, store ...string) binary {
 		if built.dir, built.err = os.MkdirTemp("", "killtest"); built.err != nil {
 			return
 		}
-		if out, err := exec.Command("go", "build", "-o", built.dir, "github.com/tallystick/tallystick/cmd/tallystick").CombinedOutput(); err != nil {
+		if out, err := exec.Command("go", "build", "-o", built.dir,
+			"github.com/tallystick/tallystick/cmd/tallystick").CombinedOutput(); err != nil {
 			built.err = fmt.Errorf("build: %w\n%s", err, out)
 			return
 		}
@@ -74,7 +75,8 @@ func build(t *testing.T, store ...string) binary {
 	if built.err != nil {
 		t.Fatal(built.err)
 	}
-	return binary{path: filepath.Join(built.dir, "tallystick"), config: filepath.Join(built.dir, settingsFile), store: store}
+	return binary{path: filepath.Join(built.dir, "tallystick"), config: filepath.Join(built.dir, settingsFile),
+		store: store}
 }
 
 // hasty is the same with settings for a database that is about to fail.
@@ -93,9 +95,11 @@ type process struct {
 
 func (b binary) start(t *testing.T) *process {
 	t.Helper()
-	p := &process{cmd: exec.Command(b.path, append([]string{"serve", "--config", b.config}, b.store...)...), url: make(chan string, 1)}
+	p := &process{cmd: exec.Command(b.path, append([]string{"serve", "--config", b.config}, b.store...)...),
+		url: make(chan string, 1)}
 	p.cmd.Env = append(os.Environ(), "TALLYSTICK_ROOT_KEY="+rootKey)
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // no test leaves a server behind, however it ends
+	// no test leaves a server behind, however it ends
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	stderr, err := p.cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)

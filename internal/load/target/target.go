@@ -67,14 +67,18 @@ func serve(ctx context.Context, served store.Store, metrics http.Handler) (*Serv
 		return nil, fmt.Errorf("make the operator's key: %w", err)
 	}
 	if !created {
-		return nil, errors.New("the store has an operator's key already, which cannot be had again: use an empty folder")
+		return nil, errors.New("the store has an operator's key already, which cannot be had again: use an empty " +
+			"folder")
 	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("listen: %w", err)
 	}
-	api := httpapi.New(httpapi.Options{Store: served, Gate: gate.New(served, gate.Options{}), Registry: r, Billing: billing.New(joined), Plans: plans.New(joined), Windows: windows.New(served), Requests: requests, Metrics: metrics})
-	s := &Server{URL: "http://" + listener.Addr().String(), Key: key, store: served, http: api.HTTPServer(""), listener: api.Listen(listener), done: make(chan error, 1)}
+	api := httpapi.New(httpapi.Options{Store: served, Gate: gate.New(served, gate.Options{}), Registry: r,
+		Billing: billing.New(joined), Plans: plans.New(joined), Windows: windows.New(served), Requests: requests,
+		Metrics: metrics})
+	s := &Server{URL: "http://" + listener.Addr().String(), Key: key, store: served, http: api.HTTPServer(""),
+		listener: api.Listen(listener), done: make(chan error, 1)}
 	go func() { s.done <- s.http.Serve(s.listener) }()
 	return s, nil
 }

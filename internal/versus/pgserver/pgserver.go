@@ -79,10 +79,12 @@ func (s *Server) start(ctx context.Context, o Options) error {
 		return err
 	}
 	program := "initdb"
-	args := append([]string{"-D", s.data(), "-U", superuser, "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"}, o.Initdb...)
+	args := append([]string{"-D", s.data(), "-U", superuser, "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"},
+		o.Initdb...)
 	if o.Primary != nil {
 		program = "pg_basebackup"
-		args = []string{"-D", s.data(), "-h", o.Primary.Socket(), "-U", superuser, "--write-recovery-conf", "--checkpoint=fast", "--no-sync"}
+		args = []string{"-D", s.data(), "-h", o.Primary.Socket(), "-U", superuser, "--write-recovery-conf",
+			"--checkpoint=fast", "--no-sync"}
 	}
 	if out, err := s.command(ctx, program, args...).CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: %w: %s", program, err, out)
