@@ -14,14 +14,7 @@ func TestTheClientReadsReports(t *testing.T) {
 	ctx := context.Background()
 	s := mustStart(t, testSettings(t))
 	defer mustStop(t, s)
-	made, err := connect(t, s, testRootKey).CreateTenant(ctx, client.NewTenant{ID: "acme"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	acme := connect(t, s, made.APIKey)
-	if _, err := acme.CreateMeter(ctx, client.Meter{Slug: "calls", Aggregation: "sum"}); err != nil {
-		t.Fatal(err)
-	}
+	acme, _ := newAcme(t, s, "calls")
 	if _, err := acme.PutPlan(ctx, client.Plan{Name: "free",
 		Quotas: []client.Quota{{Meter: "calls", Limit: "10", Soft: true}}}); err != nil {
 		t.Fatal(err)

@@ -18,17 +18,9 @@ import (
 // and the epoch is there after a move to a database, which can begin one as well.
 func TestACopyThatIsBroughtBackBeginsAnEpoch(t *testing.T) {
 	leaves(t)
-	ctx := context.Background()
 	settings := testSettings(t)
 	s := mustStart(t, settings)
-	made, err := connect(t, s, testRootKey).CreateTenant(ctx, client.NewTenant{ID: "acme"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	acme := connect(t, s, made.APIKey)
-	if _, err := acme.CreateMeter(ctx, client.Meter{Slug: "calls", Aggregation: "sum"}); err != nil {
-		t.Fatal(err)
-	}
+	acme, key := newAcme(t, s, "calls")
 	fact := func(id string) client.Event {
 		return client.Event{ID: id, Meter: "calls", Customer: "c1", Quantity: "3", Time: time.Now().Truncate(time.Hour)}
 	}
@@ -41,7 +33,7 @@ func TestACopyThatIsBroughtBackBeginsAnEpoch(t *testing.T) {
 	}
 	between := time.Now()
 	s = mustStart(t, settings)
-	expect(t, connect(t, s, made.APIKey), lost, "accepted")
+	expect(t, connect(t, s, key), lost, "accepted")
 	mustStop(t, s)
 
 	settings.Data = copied
@@ -64,7 +56,7 @@ func TestACopyThatIsBroughtBackBeginsAnEpoch(t *testing.T) {
 		t.Errorf("%s, want a moment before %s", out, between)
 	}
 	s = mustStart(t, settings)
-	acme = connect(t, s, made.APIKey)
+	acme = connect(t, s, key)
 	expect(t, acme, kept, "duplicate")
 	expect(t, acme, lost, "accepted")
 	epochIs(t, acme, 2)
@@ -89,7 +81,7 @@ func TestACopyThatIsBroughtBackBeginsAnEpoch(t *testing.T) {
 	run(t, 0, "verify", "--store", url)
 	settings.Store = url
 	s = mustStart(t, settings)
-	acme = connect(t, s, made.APIKey)
+	acme = connect(t, s, key)
 	epochIs(t, acme, 3)
 	expect(t, acme, lost, "duplicate")
 	mustStop(t, s)

@@ -27,14 +27,7 @@ func TestALedgerMovesToADatabaseAndBack(t *testing.T) {
 	ctx := context.Background()
 	settings := testSettings(t)
 	s := mustStart(t, settings)
-	made, err := connect(t, s, testRootKey).CreateTenant(ctx, client.NewTenant{ID: "acme"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	acme := connect(t, s, made.APIKey)
-	if _, err := acme.CreateMeter(ctx, client.Meter{Slug: "calls", Aggregation: "sum"}); err != nil {
-		t.Fatal(err)
-	}
+	acme, key := newAcme(t, s, "calls")
 	fact := client.Event{ID: "e1", Meter: "calls", Customer: "c1", Quantity: "3", Time: time.Now().Add(-time.Minute)}
 	expect(t, acme, fact, "accepted")
 	mustStop(t, s)
@@ -45,12 +38,12 @@ func TestALedgerMovesToADatabaseAndBack(t *testing.T) {
 		`"moved":0,"marked":0`) {
 		t.Errorf("a second move: %s", out)
 	}
-	onlyRead(t, settings, made.APIKey, shownStore(&Settings{Store: url}))
+	onlyRead(t, settings, key, shownStore(&Settings{Store: url}))
 	run(t, 0, "verify", "--store", url)
 
 	settings.Store = url
 	s = mustStart(t, settings)
-	acme = connect(t, s, made.APIKey)
+	acme = connect(t, s, key)
 	expect(t, acme, fact, "duplicate")
 	fact.ID = "e2"
 	expect(t, acme, fact, "accepted")
@@ -68,7 +61,7 @@ func TestALedgerMovesToADatabaseAndBack(t *testing.T) {
 		t.Errorf("a second move: %s", out)
 	}
 	fact.ID = "e3"
-	refusesAsMoved(t, connect(t, still, made.APIKey), fact, back)
+	refusesAsMoved(t, connect(t, still, key), fact, back)
 	mustStop(t, still)
 	fact.ID = "e2"
 	if out := run(t, 1, "move", "--from", settings.Data, "--to", back); !strings.Contains(out, "was moved to") {
@@ -76,7 +69,7 @@ func TestALedgerMovesToADatabaseAndBack(t *testing.T) {
 	}
 	settings.Store, settings.Data = embedded, back
 	s = mustStart(t, settings)
-	acme = connect(t, s, made.APIKey)
+	acme = connect(t, s, key)
 	expect(t, acme, fact, "duplicate")
 	counters, err := acme.Counters(ctx, client.CounterFilter{Meter: "calls"})
 	if err != nil || len(counters.Items) != 1 || counters.Items[0].Total != "6" {

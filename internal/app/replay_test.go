@@ -16,14 +16,7 @@ func TestReplayAndExportOfAServersLedger(t *testing.T) {
 	ctx := context.Background()
 	settings := testSettings(t)
 	s := mustStart(t, settings)
-	made, err := connect(t, s, testRootKey).CreateTenant(ctx, client.NewTenant{ID: "acme"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	acme := connect(t, s, made.APIKey)
-	if _, err := acme.CreateMeter(ctx, client.Meter{Slug: "seats", Aggregation: "sum"}); err != nil {
-		t.Fatal(err)
-	}
+	acme, key := newAcme(t, s, "seats")
 	at := time.Now().UTC()
 	for id, quantity := range map[string]client.Decimal{"a": "5", "b": "7", "c": "4"} {
 		if _, err := acme.SendEvent(ctx, &client.Event{ID: id, Meter: "seats", Customer: "ann", Time: at,
@@ -62,7 +55,7 @@ func TestReplayAndExportOfAServersLedger(t *testing.T) {
 
 	s = mustStart(t, settings)
 	defer mustStop(t, s)
-	page, err := connect(t, s, made.APIKey).Counters(ctx,
+	page, err := connect(t, s, key).Counters(ctx,
 		client.CounterFilter{Meter: "seats", Customer: "ann", Period: month})
 	if err != nil || len(page.Items) != 1 || page.Items[0].Total != "7" {
 		t.Errorf("%+v, %v", page, err)

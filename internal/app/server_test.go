@@ -53,6 +53,21 @@ func connect(t *testing.T, s *Server, key string) *client.Client {
 	return c
 }
 
+// newAcme makes the tenant acme with a sum meter and returns a client with its key.
+func newAcme(t *testing.T, s *Server, slug string) (*client.Client, string) {
+	t.Helper()
+	ctx := context.Background()
+	made, err := connect(t, s, testRootKey).CreateTenant(ctx, client.NewTenant{ID: "acme"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	acme := connect(t, s, made.APIKey)
+	if _, err := acme.CreateMeter(ctx, client.Meter{Slug: slug, Aggregation: "sum"}); err != nil {
+		t.Fatal(err)
+	}
+	return acme, made.APIKey
+}
+
 // leaves makes sure that nothing of a test outlives it. It is called first, so that it looks last.
 func leaves(t *testing.T) {
 	t.Helper()
@@ -339,14 +354,7 @@ func TestPastMonthsAreClosedByThemselvesWhenAsked(t *testing.T) {
 	settings.Periods.AutoClose, settings.Periods.CheckEvery = true, time.Millisecond
 	s := mustStart(t, settings)
 	defer mustStop(t, s)
-	made, err := connect(t, s, testRootKey).CreateTenant(ctx, client.NewTenant{ID: "acme"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	acme := connect(t, s, made.APIKey)
-	if _, err := acme.CreateMeter(ctx, client.Meter{Slug: "calls", Aggregation: "sum"}); err != nil {
-		t.Fatal(err)
-	}
+	acme, _ := newAcme(t, s, "calls")
 	now := time.Now().UTC()
 	for i, at := range []time.Time{now.AddDate(0, -3, 0), now} {
 		if _, err := acme.SendEvent(ctx, &client.Event{ID: fmt.Sprint("e", i), Meter: "calls", Customer: "ann",

@@ -39,19 +39,24 @@ func (o *Overlay) Put(e entity.Entity) error {
 	return nil
 }
 
-// Get returns an entity that the transaction has changed.
+// Get returns an entity that the transaction has changed, with memory of its own. Nil has changed nothing.
 func (o *Overlay) Get(kind, id string) (entity.Entity, bool) {
+	if o == nil {
+		return entity.Entity{}, false
+	}
 	e, ok := o.byKind[kind][id]
-	return e.Entity, ok
+	return e.Clone(), ok
 }
 
 // Page lists entities of a kind: what read returns of the store, with what the transaction has changed. A term of
-// which the index is empty takes all.
-func (o *Overlay) Page(kind string, t entity.Term, p Page, read func(Page) ([]entity.Entity, error)) ([]entity.Entity, error) {
-	mine := o.byKind[kind]
-	if len(mine) == 0 {
+// which the index is empty takes all. Nil has changed nothing.
+func (o *Overlay) Page(
+	kind string, t entity.Term, p Page, read func(Page) ([]entity.Entity, error),
+) ([]entity.Entity, error) {
+	if o == nil || len(o.byKind[kind]) == 0 {
 		return read(p)
 	}
+	mine := o.byKind[kind]
 	// So many of the store's may be replaced by the transaction's own, and enough are left.
 	more := p
 	more.Limit += len(mine)
@@ -65,7 +70,7 @@ func (o *Overlay) Page(kind string, t entity.Term, p Page, read func(Page) ([]en
 	})
 	for id, e := range mine {
 		if p.Holds(id) && (t.Index == "" || slices.Contains(e.terms, t)) {
-			page = append(page, e.Entity)
+			page = append(page, e.Clone())
 		}
 	}
 	return p.Cut(page), nil

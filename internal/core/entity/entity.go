@@ -4,8 +4,10 @@
 package entity
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/problem"
@@ -29,6 +31,12 @@ type Entity struct {
 	State
 	Seq uint64
 	At  calendar.Micros // when the row was committed
+}
+
+// Clone gives the entity memory of its own: that of a row may be a buffer's or a caller's.
+func (e Entity) Clone() Entity {
+	e.Kind, e.ID, e.Data = strings.Clone(e.Kind), strings.Clone(e.ID), bytes.Clone(e.Data)
+	return e
 }
 
 // Term is a value of an index by which an entity is found, such as the plan of a customer.

@@ -1,10 +1,8 @@
 package engine
 
 import (
-	"bytes"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/tallystick/tallystick/internal/core/entity"
 	"github.com/tallystick/tallystick/internal/store"
@@ -61,12 +59,6 @@ func (e *Engine) noteEntity(b *book, ent *entity.Entity, entry *entity.Entry) {
 	n.bytes += len(ent.Data)
 }
 
-// cloneEntity gives an entity memory of its own: that of a row is a buffer's or a caller's.
-func cloneEntity(e entity.Entity) *entity.Entity {
-	e.Kind, e.ID, e.Data = strings.Clone(e.Kind), strings.Clone(e.ID), bytes.Clone(e.Data)
-	return &e
-}
-
 // recentEntity finds an entity that changed since the last checkpoint, or nil. Engine.mu is held.
 func (e *Engine) recentEntity(b *book, kind, id string) *noted {
 	for _, n := range e.notes { // the newest first
@@ -75,6 +67,14 @@ func (e *Engine) recentEntity(b *book, kind, id string) *noted {
 		}
 	}
 	return nil
+}
+
+// overlay is what the transaction has changed; nil if this is none.
+func (v *view) overlay() *store.Overlay {
+	if v.tx == nil {
+		return nil
+	}
+	return v.tx.overlay
 }
 
 // Entity implements store.View.
@@ -90,10 +90,8 @@ func (v *view) Entity(kind, id string) (entity.Entity, error) {
 }
 
 func (v *view) findEntity(kind, id string) (entity.Entity, bool, error) {
-	if v.tx != nil {
-		if own, ok := v.tx.overlay.Get(kind, id); ok {
-			return *cloneEntity(own), true, nil
-		}
+	if own, ok := v.overlay().Get(kind, id); ok {
+		return own, true, nil
 	}
 	if v.e.options.Kinds.IsResident(kind) {
 		found, ok := v.resident.Entity(kind, id)
@@ -124,7 +122,7 @@ func ownEntity(n *noted) entity.Entity {
 	if n == nil {
 		return entity.Entity{}
 	}
-	return *cloneEntity(n.Entity.Entity)
+	return n.Entity.Entity.Clone()
 }
 
 // EntityAt implements store.View. Rows of changes never leave.
@@ -189,7 +187,7 @@ func (v *view) Entities(kind string, p store.Page) ([]entity.Entity, error) {
 	if err := store.CheckPlace(kind, p.After); err != nil {
 		return nil, err
 	}
-	return v.overlaid(kind, entity.Term{}, p, func(p store.Page) ([]entity.Entity, error) {
+	return v.overlay().Page(kind, entity.Term{}, p, func(p store.Page) ([]entity.Entity, error) {
 		if v.e.options.Kinds.IsResident(kind) {
 			return v.resident.Page(kind, p), nil
 		}
@@ -212,26 +210,12 @@ func (v *view) EntitiesBy(kind string, t entity.Term, p store.Page) ([]entity.En
 		entry, err := v.e.options.Kinds.Entry(e)
 		return slices.Contains(entry.Terms, t), err
 	}}
-	return v.overlaid(kind, t, p, func(p store.Page) ([]entity.Entity, error) {
+	return v.overlay().Page(kind, t, p, func(p store.Page) ([]entity.Entity, error) {
 		return v.merged(kind, t, p, func(skip func(string) bool) ([]entity.Entity, error) {
 			q.Skip = skip
 			return v.from.EntitiesBy(v.b.number, &q, p)
 		})
 	})
-}
-
-// overlaid adds what the transaction has changed to what read returns.
-func (v *view) overlaid(
-	kind string, t entity.Term, p store.Page, read func(store.Page) ([]entity.Entity, error),
-) ([]entity.Entity, error) {
-	if v.tx == nil {
-		return read(p)
-	}
-	page, err := v.tx.overlay.Page(kind, t, p, read)
-	for i := range page {
-		page[i] = *cloneEntity(page[i])
-	}
-	return page, err
 }
 
 // merged adds what is in the notes to what read returns of the state; read leaves out what is in the notes. A term of

@@ -252,8 +252,8 @@ func (d *decoder) slug(number uint32, before []ledger.Row) (string, error) {
 		if r.Kind() != ledger.ChangeRow {
 			continue
 		}
-		ent := cloneEntity(r.Entity())
-		next, err := d.set.With(ent)
+		ent := r.Entity().Clone()
+		next, err := d.set.With(&ent)
 		if err != nil {
 			return "", err
 		}

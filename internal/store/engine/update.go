@@ -227,24 +227,24 @@ func (e *Engine) applyChange(b *book, r *ledger.Row) error {
 	if r.Change.State.IsZero() {
 		return nil
 	}
-	ent := cloneEntity(r.Entity())
-	entry, err := e.options.Kinds.Entry(ent)
+	ent := r.Entity().Clone()
+	entry, err := e.options.Kinds.Entry(&ent)
 	if err != nil {
 		return err
 	}
-	set, err := b.resident.With(ent)
+	set, err := b.resident.With(&ent)
 	if err != nil {
 		return err
 	}
-	effect, err := set.EffectOf(ent)
+	effect, err := set.EffectOf(&ent)
 	if err != nil {
 		return err
 	}
 	b.resident = set
-	if err := b.assign(ent); err != nil {
+	if err := b.assign(&ent); err != nil {
 		return err
 	}
-	e.noteEntity(b, ent, &entry)
+	e.noteEntity(b, &ent, &entry)
 	return e.applyEffect(b, &effect)
 }
 

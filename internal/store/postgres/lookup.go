@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"bytes"
 	"slices"
 	"strings"
 
@@ -54,6 +53,14 @@ const pageStale = 500
 // beyondIDs is above every id, which are no longer than entity.MaxID.
 var beyondIDs = strings.Repeat("\U0010FFFF", entity.MaxID/len("\U0010FFFF")+1)
 
+// overlay is what the transaction has changed; nil if this is none.
+func (v *view) overlay() *store.Overlay {
+	if v.tx == nil {
+		return nil
+	}
+	return v.tx.overlay
+}
+
 // Entity implements store.View.
 func (v *view) Entity(kind, id string) (entity.Entity, error) {
 	if v.set.kinds.IsResident(kind) {
@@ -63,11 +70,8 @@ func (v *view) Entity(kind, id string) (entity.Entity, error) {
 		}
 		return e, nil
 	}
-	if v.tx != nil {
-		if e, changed := v.tx.overlay.Get(kind, id); changed {
-			e.Data = bytes.Clone(e.Data)
-			return e, nil
-		}
+	if e, changed := v.overlay().Get(kind, id); changed {
+		return e, nil
 	}
 	if !clean(kind) || !clean(id) {
 		return entity.Entity{}, store.NoEntity(kind, id)
@@ -104,9 +108,7 @@ func (v *view) stateAt(kind, id string, seq uint64) (entity.Entity, error) {
 	if v.tx != nil {
 		for _, r := range slices.Backward(v.tx.rows) {
 			if s := &r.Change.State; r.Seq <= seq && s.Kind == kind && s.ID == id {
-				e := r.Entity()
-				e.Data = bytes.Clone(e.Data)
-				return e, nil
+				return r.Entity().Clone(), nil
 			}
 		}
 	}
@@ -125,7 +127,7 @@ func (v *view) Entities(kind string, p store.Page) ([]entity.Entity, error) {
 	if v.set.kinds.IsResident(kind) {
 		return v.set.Page(kind, p), nil
 	}
-	return v.overlaid(kind, entity.Term{}, p, func(p store.Page) ([]entity.Entity, error) {
+	return v.overlay().Page(kind, entity.Term{}, p, func(p store.Page) ([]entity.Entity, error) {
 		return v.list(direction(p, entitiesUp, entitiesDown), kind, p)
 	})
 }
@@ -138,21 +140,7 @@ func (v *view) EntitiesBy(kind string, t entity.Term, p store.Page) ([]entity.En
 	if !clean(kind) || !clean(t.Index) || !clean(t.Value) {
 		return nil, nil // nothing is called so
 	}
-	return v.overlaid(kind, t, p, func(p store.Page) ([]entity.Entity, error) { return v.byTerm(kind, t, p) })
-}
-
-// overlaid lists what is in the tables, with what an update has changed.
-func (v *view) overlaid(
-	kind string, t entity.Term, p store.Page, read func(store.Page) ([]entity.Entity, error),
-) ([]entity.Entity, error) {
-	if v.tx == nil {
-		return read(p)
-	}
-	page, err := v.tx.overlay.Page(kind, t, p, read)
-	for i := range page {
-		page[i].Data = bytes.Clone(page[i].Data)
-	}
-	return page, err
+	return v.overlay().Page(kind, t, p, func(p store.Page) ([]entity.Entity, error) { return v.byTerm(kind, t, p) })
 }
 
 func direction(p store.Page, up, down *statement) *statement {
