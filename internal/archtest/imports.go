@@ -37,6 +37,8 @@ const (
 	port = "port"
 	// suite is the conformance suite, which may know every store.
 	suite = "storetest"
+	// kit is what all HTTP edges share. It knows none of them.
+	kit = "httpkit"
 	// shared is what all stores hold in memory of a tenant. It knows the port and no store.
 	shared = "resident"
 )
@@ -151,9 +153,9 @@ func (t *tree) judge(from room, importPath string) (what, do string) {
 	case to.kind > from.kind:
 		return fmt.Sprintf("imports %s, a floor above", dir),
 			"declare an interface here and let the floor above implement it"
-	case from.kind == edge && to.kind == edge && from.name != to.name:
+	case from.kind == edge && to.kind == edge && to.name != kit:
 		return fmt.Sprintf("edge %s imports edge %s", from.name, to.name),
-			"edges never know one another: move what is shared down to a service or the core"
+			"edges never know one another: move what is shared down, or what all HTTP edges need to httpkit"
 	case to.kind == store:
 		return judgeStore(from, to, dir)
 	}

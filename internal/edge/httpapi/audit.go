@@ -7,6 +7,8 @@ import (
 
 	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/problem"
+	"github.com/tallystick/tallystick/internal/edge/httpkit"
+	"github.com/tallystick/tallystick/internal/edge/httpkit/render"
 	"github.com/tallystick/tallystick/internal/store"
 )
 
@@ -14,8 +16,8 @@ import (
 const auditPrefix = "aud_"
 
 // listAuditEvents serves GET /v1/audit-events, the newest first.
-func listAuditEvents(x *exchange) error {
-	q, err := x.query("entity_type", "entity_id", "event_type", "source", "start", "end", "offset", "limit", "cursor")
+func (s *Server) listAuditEvents(x *httpkit.Exchange) error {
+	q, err := x.Query("entity_type", "entity_id", "event_type", "source", "start", "end", "offset", "limit", "cursor")
 	if err != nil {
 		return err
 	}
@@ -26,7 +28,7 @@ func listAuditEvents(x *exchange) error {
 	limit := f.Limit
 	f.Limit++ // one more tells whether there is a next page
 	var rows []ledger.Row
-	err = x.s.options.Store.View(x.r.Context(), x.caller.Tenant, func(v store.View) (err error) {
+	err = s.options.Store.View(x.Context(), x.Caller.Tenant, func(v store.View) (err error) {
 		rows, err = v.AuditEvents(f)
 		return err
 	})
@@ -36,18 +38,18 @@ func listAuditEvents(x *exchange) error {
 	var next []byte
 	if len(rows) > limit {
 		rows = rows[:limit]
-		next = seqPlace(rows[limit-1].Seq)
+		next = httpkit.SeqPlace(rows[limit-1].Seq)
 	}
-	return list(x, q, rows, next, appendAuditEvent)
+	return httpkit.List(x, q, rows, next, appendAuditEvent)
 }
 
-func readAuditFilter(q query) (f store.AuditQuery, err error) {
-	f = store.AuditQuery{EntityType: q.get("entity_type"), EntityID: q.get("entity_id"), Type: q.get("event_type"), Source: q.get("source")}
-	start, err := q.moment("start")
+func readAuditFilter(q httpkit.Query) (f store.AuditQuery, err error) {
+	f = store.AuditQuery{EntityType: q.Get("entity_type"), EntityID: q.Get("entity_id"), Type: q.Get("event_type"), Source: q.Get("source")}
+	start, err := q.Moment("start")
 	if err != nil {
 		return f, err
 	}
-	end, err := q.moment("end")
+	end, err := q.Moment("end")
 	if err != nil {
 		return f, err
 	}
@@ -58,36 +60,32 @@ func readAuditFilter(q query) (f store.AuditQuery, err error) {
 		f.To = *end
 	}
 	if start != nil && end != nil && *start > *end {
-		return f, badParameter("start", "must not lie after end")
+		return f, httpkit.BadParameter("start", "must not lie after end")
 	}
-	if f.Limit, err = q.limit(); err != nil {
+	if f.Limit, err = q.Limit(); err != nil {
 		return f, err
 	}
-	if f.Before, err = q.afterSeq(); err != nil || f.Before != 0 {
+	if f.Before, err = q.AfterSeq(); err != nil || f.Before != 0 {
 		return f, err // the offset was passed over on the way to the cursor
 	}
-	if text := q.get("offset"); text != "" {
-		var ok bool
-		if f.Offset, ok = wholeNumber(text, store.MaxAuditOffset); !ok {
-			return f, badParameter("offset", "must be a number up to "+strconv.Itoa(store.MaxAuditOffset)+"; further on, follow next_cursor")
-		}
-	}
-	return f, nil
+	f.Offset, err = q.Number("offset", 0, store.MaxAuditOffset,
+		"must be a number up to "+strconv.Itoa(store.MaxAuditOffset)+"; further on, follow next_cursor")
+	return f, err
 }
 
 // getAuditEvent serves GET /v1/audit-events/{id}.
-func getAuditEvent(x *exchange) error {
-	if err := x.noQuery(); err != nil {
+func (s *Server) getAuditEvent(x *httpkit.Exchange) error {
+	if err := x.NoQuery(); err != nil {
 		return err
 	}
 	missing := problem.New(problem.NotFound, "no such audit event")
-	text, ok := strings.CutPrefix(x.param, auditPrefix)
+	text, ok := strings.CutPrefix(x.Path("id"), auditPrefix)
 	seq, err := strconv.ParseUint(text, 10, 63)
 	if !ok || err != nil || seq == 0 || strconv.FormatUint(seq, 10) != text {
 		return missing
 	}
 	var rows []ledger.Row
-	err = x.s.options.Store.View(x.r.Context(), x.caller.Tenant, func(v store.View) (err error) {
+	err = s.options.Store.View(x.Context(), x.Caller.Tenant, func(v store.View) (err error) {
 		rows, err = v.AuditEvents(store.AuditQuery{Before: seq + 1, Limit: 1})
 		return err
 	})
@@ -97,24 +95,24 @@ func getAuditEvent(x *exchange) error {
 	if len(rows) == 0 || rows[0].Seq != seq {
 		return missing
 	}
-	return x.answer(http.StatusOK, append(appendAuditEvent(nil, &rows[0]), '\n'))
+	return x.Answer(http.StatusOK, append(appendAuditEvent(nil, &rows[0]), '\n'))
 }
 
 func appendAuditEvent(b []byte, r *ledger.Row) []byte {
 	e := &r.Change.Event
-	b = appendString(append(b, '{'), "id", auditPrefix+strconv.FormatUint(r.Seq, 10))
-	b = appendUint(b, "seq", r.Seq)
-	b = appendString(b, "event_type", e.Type)
-	b = appendString(b, "source", e.Source)
-	b = appendString(b, "actor", e.Actor)
-	b = appendString(b, "entity_type", e.EntityType)
-	b = appendString(b, "entity_id", e.EntityID)
-	b = appendName(b, "payload")
+	b = render.String(append(b, '{'), "id", auditPrefix+strconv.FormatUint(r.Seq, 10))
+	b = render.Uint(b, "seq", r.Seq)
+	b = render.String(b, "event_type", e.Type)
+	b = render.String(b, "source", e.Source)
+	b = render.String(b, "actor", e.Actor)
+	b = render.String(b, "entity_type", e.EntityType)
+	b = render.String(b, "entity_id", e.EntityID)
+	b = render.Name(b, "payload")
 	if e.Payload == "" {
 		b = append(b, "{}"...)
 	} else {
 		b = append(b, e.Payload...)
 	}
-	b = appendMoment(b, "created_at", r.At)
+	b = render.Moment(b, "created_at", r.At)
 	return append(b, '}')
 }

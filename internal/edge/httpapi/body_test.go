@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/zstd"
+	"github.com/tallystick/tallystick/internal/edge/httpkit"
 )
 
 var errDeadline, errCanceled = context.DeadlineExceeded, context.Canceled
@@ -68,9 +69,9 @@ func TestBodiesInEveryEncoding(t *testing.T) {
 	w := ingestWorld(t)
 	event := `[{"id":"e","meter":"calls","customer":"c"}]`
 	half := len(event) / 2
-	full := event + strings.Repeat(" ", maxEventsBody-len(event))
+	full := event + strings.Repeat(" ", httpkit.MaxBody-len(event))
 	over := full + " "
-	bomb := strings.Repeat(" ", maxEventsBody)
+	bomb := strings.Repeat(" ", httpkit.MaxBody)
 	for _, tc := range []struct {
 		name, encoding, body string
 		chunked              bool
@@ -121,14 +122,14 @@ func TestBodiesInEveryEncoding(t *testing.T) {
 			}
 		})
 	}
-	if got := w.api.budget.free.Load(); got != DefaultBodyBudget {
+	if got := w.api.kit.BodyBytesFree(); got != DefaultBodyBudget {
 		t.Errorf("%d bytes of the budget were not given back", DefaultBodyBudget-got)
 	}
 	setup := call{method: "POST", path: "/v1/meters", key: "admin", body: gzipped(t, `{"slug":"z","aggregation":"sum"}`)}.with("Content-Encoding", "gzip")
 	w.do(setup).status(t, 201)
-	setup.body = gzipped(t, strings.Repeat(" ", maxSetupBody+1))
+	setup.body = gzipped(t, strings.Repeat(" ", httpkit.DefaultMaxBody+1))
 	w.do(setup).refused(t, 413, "too_large")
-	setup.body = zstded(t, true, strings.Repeat(" ", maxSetupBody+1))
+	setup.body = zstded(t, true, strings.Repeat(" ", httpkit.DefaultMaxBody+1))
 	w.do(setup.with("Content-Encoding", "zstd")).refused(t, 413, "too_large")
 }
 
@@ -162,7 +163,7 @@ func TestBodiesShareABudget(t *testing.T) {
 		close(entered)
 	}()
 	<-entered
-	for w.api.budget.free.Load() != 0 {
+	for w.api.kit.BodyBytesFree() != 0 {
 		runtime.Gosched() // an unknown length takes 4 KiB at once; the server gets there without further help
 	}
 	w.send(event).refused(t, 503, "busy")
@@ -171,7 +172,7 @@ func TestBodiesShareABudget(t *testing.T) {
 	if a := <-done; a.code != 200 {
 		t.Errorf("the holder was answered %d", a.code)
 	}
-	for w.api.budget.free.Load() != 4<<10 {
+	for w.api.kit.BodyBytesFree() != 4<<10 {
 		runtime.Gosched() // the answer may arrive before the handler has returned
 	}
 	w.send(event).status(t, 200)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/tallystick/tallystick/internal/core/problem"
+	"github.com/tallystick/tallystick/internal/edge/httpkit"
 )
 
 // ConnectionCounts is how many connections there are, and what became of those that were too many.
@@ -147,8 +148,12 @@ func (c *connection) CloseWrite() error {
 	return nil
 }
 
-// showedKey keeps the connection from being displaced.
-func (c *connection) showedKey() {
+// Received and HangUp change nothing: what reads and writes the connection sees for itself.
+func (*connection) Received() {}
+func (*connection) HangUp()   {}
+
+// ShowedKey keeps the connection from being displaced.
+func (c *connection) ShowedKey() {
 	if c.known.Swap(true) {
 		return
 	}
@@ -215,26 +220,17 @@ func (a *accepting) success() {
 	a.failed = 0
 }
 
-// connectionKey finds the connection of a request in its context.
-type connectionKey struct{}
-
 // withConnection is http.Server.ConnContext.
 func withConnection(ctx context.Context, conn net.Conn) context.Context {
 	switch c := conn.(type) {
 	case *handed:
-		ctx = context.WithValue(ctx, handedKey{}, c)
-		return context.WithValue(ctx, connectionKey{}, c.base)
+		return httpkit.WithConnection(ctx, c)
 	case *tls.Conn: // HTTP/2
-		return context.WithValue(ctx, connectionKey{}, c.NetConn())
+		if base, ok := c.NetConn().(*connection); ok {
+			return httpkit.WithConnection(ctx, base)
+		}
 	}
 	return ctx
-}
-
-// showedKey marks the connection of a request that the gate let in with a key.
-func (x *exchange) showedKey() {
-	if c, ok := x.r.Context().Value(connectionKey{}).(*connection); ok {
-		c.showedKey()
-	}
 }
 
 // linger reads until the caller has closed or the connection's deadline has passed.

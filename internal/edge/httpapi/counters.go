@@ -7,45 +7,47 @@ import (
 
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/csvtext"
+	"github.com/tallystick/tallystick/internal/edge/httpkit"
+	"github.com/tallystick/tallystick/internal/edge/httpkit/render"
 	"github.com/tallystick/tallystick/internal/service/billing"
 	"github.com/tallystick/tallystick/internal/store"
 )
 
 // listCounters serves GET /v1/counters.
-func listCounters(x *exchange) error {
-	q, err := x.query("meter", "customer", "period", "as_of", "limit", "cursor")
+func (s *Server) listCounters(x *httpkit.Exchange) error {
+	q, err := x.Query("meter", "customer", "period", "as_of", "limit", "cursor")
 	if err != nil {
 		return err
 	}
-	limit, err := q.limit()
+	limit, err := q.Limit()
 	if err != nil {
 		return err
 	}
-	month, err := q.month("period")
+	month, err := q.Month("period")
 	if err != nil {
 		return err
 	}
-	after, err := q.afterCounter()
+	after, err := afterCounter(q)
 	if err != nil {
 		return err
 	}
-	asOf, err := q.asOf()
+	asOf, err := asOf(q)
 	if err != nil {
 		return err
 	}
-	f := billing.CounterFilter{Meter: q.get("meter"), Customer: q.get("customer"), Month: month, AsOf: asOf}
-	counters, next, err := x.s.options.Billing.Counters(x.r.Context(), x.caller.Tenant, f, after, limit)
+	f := billing.CounterFilter{Meter: q.Get("meter"), Customer: q.Get("customer"), Month: month, AsOf: asOf}
+	counters, next, err := s.options.Billing.Counters(x.Context(), x.Caller.Tenant, f, after, limit)
 	if err != nil {
 		return err
 	}
-	if x.media == mediaCSV {
-		b := beginTable(counterColumns)
+	if x.Media() == httpkit.MediaCSV {
+		b := render.Line(make([]byte, 0, 4<<10), counterColumns...)
 		for i := range counters {
 			b = appendCounterLine(b, &counters[i])
 		}
-		return x.answerTable(q, b, counterPlace(next))
+		return x.AnswerTable(q, b, counterPlace(next))
 	}
-	return list(x, q, counters, counterPlace(next), appendCounter)
+	return httpkit.List(x, q, counters, counterPlace(next), appendCounter)
 }
 
 // counterPlace is a counter's place in a cursor: the month, the length of the slug, the slug, the customer.
@@ -59,24 +61,24 @@ func counterPlace(p *store.CounterPlace) []byte {
 	return append(b, p.Customer...)
 }
 
-func (q query) afterCounter() (*store.CounterPlace, error) {
-	b, err := q.place()
+func afterCounter(q httpkit.Query) (*store.CounterPlace, error) {
+	b, err := q.Place()
 	if err != nil || b == nil {
 		return nil, err
 	}
 	month, n := binary.Varint(b)
 	if n <= 0 || month < 0 || month > int64(lastMonth) {
-		return nil, errCursor
+		return nil, httpkit.ErrCursor
 	}
 	b = b[n:]
 	length, n := binary.Uvarint(b)
 	if n <= 0 || length > uint64(len(b)-n) {
-		return nil, errCursor
+		return nil, httpkit.ErrCursor
 	}
 	b = b[n:]
 	p := store.CounterPlace{Month: calendar.Month(month), Meter: string(b[:length]), Customer: string(b[length:])}
-	if !isText(p.Meter) || !isText(p.Customer) {
-		return nil, errCursor
+	if !httpkit.IsText(p.Meter) || !httpkit.IsText(p.Customer) {
+		return nil, httpkit.ErrCursor
 	}
 	return &p, nil
 }
@@ -90,30 +92,30 @@ var counterColumns = []string{"id", "meter", "customer", "period", "state", "cou
 // appendCounterLine leaves empty what appendCounter writes null for.
 func appendCounterLine(b []byte, c *billing.Counter) []byte {
 	a, some := c.Meter.Aggregation, c.OnTime.Count > 0
-	return csvtext.AppendLine(b, csvEnd,
+	return render.Line(b,
 		csvtext.Text(counterID(c)), csvtext.Text(c.Meter.Slug), csvtext.Text(c.Customer), c.Month.String(), openOrClosed(c.Closed),
-		strconv.FormatInt(c.OnTime.Count, 10), c.OnTime.Sum.String(), amountCell(c.OnTime.Min, some), amountCell(c.OnTime.Max, some),
-		amountCell(c.OnTime.Last, some), momentCell(c.Watermark, c.Started), c.Adjustments(a).String(), c.Total(a).String(),
-		amountCell(c.SealedTotal(a), c.Closed))
+		strconv.FormatInt(c.OnTime.Count, 10), c.OnTime.Sum.String(), render.AmountCell(c.OnTime.Min, some), render.AmountCell(c.OnTime.Max, some),
+		render.AmountCell(c.OnTime.Last, some), render.MomentCell(c.Watermark, c.Started), c.Adjustments(a).String(), c.Total(a).String(),
+		render.AmountCell(c.SealedTotal(a), c.Closed))
 }
 
 // appendCounter writes null for what an empty on-time fold does not have, and for the sealed total of an open period.
 func appendCounter(b []byte, c *billing.Counter) []byte {
 	a := c.Meter.Aggregation
 	some := c.OnTime.Count > 0
-	b = appendString(append(b, '{'), "id", counterID(c))
-	b = appendString(b, "meter", c.Meter.Slug)
-	b = appendString(b, "customer", c.Customer)
-	b = appendString(b, "period", c.Month.String())
-	b = appendString(b, "state", openOrClosed(c.Closed))
-	b = appendInt(b, "count", c.OnTime.Count)
-	b = appendAmount(b, "sum", c.OnTime.Sum)
-	b = appendAmountIf(b, "min", c.OnTime.Min, some)
-	b = appendAmountIf(b, "max", c.OnTime.Max, some)
-	b = appendAmountIf(b, "last", c.OnTime.Last, some)
-	b = appendMomentIf(b, "watermark", c.Watermark, c.Started)
-	b = appendAmount(b, "adjustments", c.Adjustments(a))
-	b = appendAmount(b, "total", c.Total(a))
-	b = appendAmountIf(b, "sealed_total", c.SealedTotal(a), c.Closed)
+	b = render.String(append(b, '{'), "id", counterID(c))
+	b = render.String(b, "meter", c.Meter.Slug)
+	b = render.String(b, "customer", c.Customer)
+	b = render.String(b, "period", c.Month.String())
+	b = render.String(b, "state", openOrClosed(c.Closed))
+	b = render.Int(b, "count", c.OnTime.Count)
+	b = render.Amount(b, "sum", c.OnTime.Sum)
+	b = render.AmountIf(b, "min", c.OnTime.Min, some)
+	b = render.AmountIf(b, "max", c.OnTime.Max, some)
+	b = render.AmountIf(b, "last", c.OnTime.Last, some)
+	b = render.MomentIf(b, "watermark", c.Watermark, c.Started)
+	b = render.Amount(b, "adjustments", c.Adjustments(a))
+	b = render.Amount(b, "total", c.Total(a))
+	b = render.AmountIf(b, "sealed_total", c.SealedTotal(a), c.Closed)
 	return append(b, '}')
 }

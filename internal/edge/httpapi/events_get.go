@@ -6,6 +6,8 @@ import (
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/usage"
+	"github.com/tallystick/tallystick/internal/edge/httpkit"
+	"github.com/tallystick/tallystick/internal/edge/httpkit/render"
 	"github.com/tallystick/tallystick/internal/store"
 )
 
@@ -18,21 +20,21 @@ type eventFilter struct {
 	status             usage.Status
 }
 
-func readEventFilter(q query) (f eventFilter, err error) {
-	f = eventFilter{meter: q.get("meter"), customer: q.get("customer"), resource: q.get("resource")}
-	if f.from, err = q.moment("from"); err != nil {
+func readEventFilter(q httpkit.Query) (f eventFilter, err error) {
+	f = eventFilter{meter: q.Get("meter"), customer: q.Get("customer"), resource: q.Get("resource")}
+	if f.from, err = q.Moment("from"); err != nil {
 		return f, err
 	}
-	if f.to, err = q.moment("to"); err != nil {
+	if f.to, err = q.Moment("to"); err != nil {
 		return f, err
 	}
 	if f.from != nil && f.to != nil && *f.from > *f.to {
-		return f, badParameter("from", "must not lie after to")
+		return f, httpkit.BadParameter("from", "must not lie after to")
 	}
-	if text := q.get("status"); text != "" {
+	if text := q.Get("status"); text != "" {
 		var ok bool
 		if f.status, ok = usage.ParseStatus(text); !ok {
-			return f, badParameter("status", "must be accepted, adjusted or overage: what was refused leaves no row")
+			return f, httpkit.BadParameter("status", "must be accepted, adjusted or overage: what was refused leaves no row")
 		}
 	}
 	return f, nil
@@ -75,16 +77,16 @@ type slugs map[uint32]string
 
 // listEvents serves GET /v1/events. A page may be short, or empty, and still have a next one: a store ends a scan that
 // has passed over too many rows.
-func listEvents(x *exchange) error {
-	q, err := x.query("meter", "customer", "resource", "from", "to", "status", "limit", "cursor")
+func (s *Server) listEvents(x *httpkit.Exchange) error {
+	q, err := x.Query("meter", "customer", "resource", "from", "to", "status", "limit", "cursor")
 	if err != nil {
 		return err
 	}
-	limit, err := q.limit()
+	limit, err := q.Limit()
 	if err != nil {
 		return err
 	}
-	after, err := q.afterSeq()
+	after, err := q.AfterSeq()
 	if err != nil {
 		return err
 	}
@@ -93,7 +95,7 @@ func listEvents(x *exchange) error {
 		return err
 	}
 	var b, next []byte
-	err = x.s.options.Store.View(x.r.Context(), x.caller.Tenant, func(v store.View) error {
+	err = s.options.Store.View(x.Context(), x.Caller.Tenant, func(v store.View) error {
 		names, err := store.Slugs(v)
 		if err != nil {
 			return err
@@ -106,7 +108,7 @@ func listEvents(x *exchange) error {
 			f.number = m.Number
 		}
 		begin, take := eventItems(names)
-		if x.media == mediaCSV {
+		if x.Media() == httpkit.MediaCSV {
 			begin, take = eventLines(names)
 		}
 		b, next, err = scanEvents(v, &f, after, limit, begin, take)
@@ -115,10 +117,10 @@ func listEvents(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	if x.media == mediaCSV {
-		return x.answerTable(q, b, next)
+	if x.Media() == httpkit.MediaCSV {
+		return x.AnswerTable(q, b, next)
 	}
-	return x.answer(http.StatusOK, endList(b, q, next))
+	return x.Answer(http.StatusOK, httpkit.EndList(b, q, next))
 }
 
 // eventItems writes rows as items of a list.
@@ -153,25 +155,25 @@ func scanEvents(v store.View, f *eventFilter, after uint64, limit int, begin []b
 	case err != nil:
 		return nil, nil, err
 	case more:
-		next = seqPlace(lastTaken)
+		next = httpkit.SeqPlace(lastTaken)
 	case !end:
-		next = seqPlace(last)
+		next = httpkit.SeqPlace(last)
 	}
 	return b, next, nil
 }
 
 // getEvent serves GET /v1/events/{id}.
-func getEvent(x *exchange) error {
-	if err := x.noQuery(); err != nil {
+func (s *Server) getEvent(x *httpkit.Exchange) error {
+	if err := x.NoQuery(); err != nil {
 		return err
 	}
 	var b []byte
-	err := x.s.options.Store.View(x.r.Context(), x.caller.Tenant, func(v store.View) error {
+	err := s.options.Store.View(x.Context(), x.Caller.Tenant, func(v store.View) error {
 		names, err := store.Slugs(v)
 		if err != nil {
 			return err
 		}
-		row, corrections, err := v.Event(usage.KeyOfID(x.param))
+		row, corrections, err := v.Event(usage.KeyOfID(x.Path("id")))
 		if err != nil {
 			return err
 		}
@@ -188,38 +190,38 @@ func getEvent(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	return x.answer(http.StatusOK, b)
+	return x.Answer(http.StatusOK, b)
 }
 
 // appendEvent writes a row of the ledger, all but the closing brace.
 func appendEvent(b []byte, row *ledger.Row, names slugs) []byte {
 	r := row.Event
-	b = appendString(append(b, '{'), "id", r.Key.ID())
-	b = appendUint(b, "seq", row.Seq)
+	b = render.String(append(b, '{'), "id", r.Key.ID())
+	b = render.Uint(b, "seq", row.Seq)
 	status := r.Status()
-	b = appendString(b, "status", status.String())
+	b = render.String(b, "status", status.String())
 	if status == usage.Adjusted && r.Over() {
-		b = appendBool(b, "overage", true)
+		b = render.Bool(b, "overage", true)
 	}
-	b = appendPresent(b, "meter", r.Meter)
-	b = appendPresent(b, "type", r.Type)
-	b = appendString(b, "customer", r.Customer)
-	b = appendPresent(b, "resource", r.Resource)
-	b = appendMoment(b, "time", r.Time)
-	b = appendAmount(b, "quantity", r.Quantity)
-	b = appendName(b, "properties")
+	b = render.Present(b, "meter", r.Meter)
+	b = render.Present(b, "type", r.Type)
+	b = render.String(b, "customer", r.Customer)
+	b = render.Present(b, "resource", r.Resource)
+	b = render.Moment(b, "time", r.Time)
+	b = render.Amount(b, "quantity", r.Quantity)
+	b = render.Name(b, "properties")
 	if r.Properties == "" {
 		b = append(b, "{}"...)
 	} else {
 		b = append(b, r.Properties...)
 	}
 	if r.Key.Space == usage.DerivedSpace {
-		b = appendPresent(b, "client_id", r.ID)
+		b = render.Present(b, "client_id", r.ID)
 	}
-	b = appendPresent(b, "corrects", r.Corrects)
-	b = appendPresent(b, "reason", r.Reason)
-	b = appendMoment(b, "received_at", row.At)
-	return appendOutcomes(appendName(b, "outcomes"), row, names)
+	b = render.Present(b, "corrects", r.Corrects)
+	b = render.Present(b, "reason", r.Reason)
+	b = render.Moment(b, "received_at", row.At)
+	return appendOutcomes(render.Name(b, "outcomes"), row, names)
 }
 
 func appendOutcomes(b []byte, row *ledger.Row, names slugs) []byte {
@@ -235,24 +237,24 @@ func appendOutcomes(b []byte, row *ledger.Row, names slugs) []byte {
 
 // appendOutcome writes what the row did to one meter.
 func appendOutcome(b []byte, row *ledger.Row, o *usage.Outcome, names slugs) []byte {
-	b = appendString(append(b, '{'), "meter", names[o.Meter])
-	b = appendAmount(b, "value", o.Value)
+	b = render.String(append(b, '{'), "meter", names[o.Meter])
+	b = render.Amount(b, "value", o.Value)
 	a, adjusted := usage.LateAdjustment(row.Event, o, row.Seq, row.At)
 	switch {
 	case adjusted:
-		b = appendString(b, "status", usage.Adjusted.String())
+		b = render.String(b, "status", usage.Adjusted.String())
 		if o.Overage {
-			b = appendBool(b, "overage", true)
+			b = render.Bool(b, "overage", true)
 		}
-		b = append(appendName(b, "adjustment"), '{')
-		b = appendString(b, "id", a.ID)
-		b = appendAmount(b, "amount", a.Amount)
-		b = appendString(b, "reason", a.Reason)
+		b = append(render.Name(b, "adjustment"), '{')
+		b = render.String(b, "id", a.ID)
+		b = render.Amount(b, "amount", a.Amount)
+		b = render.String(b, "reason", a.Reason)
 		b = append(b, '}')
 	case o.Overage:
-		b = appendString(b, "status", usage.Overage.String())
+		b = render.String(b, "status", usage.Overage.String())
 	default:
-		b = appendString(b, "status", usage.Accepted.String())
+		b = render.String(b, "status", usage.Accepted.String())
 	}
 	return append(b, '}')
 }

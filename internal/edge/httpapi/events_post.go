@@ -12,6 +12,8 @@ import (
 	"github.com/tallystick/tallystick/internal/core/properties"
 	"github.com/tallystick/tallystick/internal/core/request"
 	"github.com/tallystick/tallystick/internal/core/usage"
+	"github.com/tallystick/tallystick/internal/edge/httpkit"
+	"github.com/tallystick/tallystick/internal/edge/httpkit/render"
 )
 
 // scratch is what a request of events needs only until it is answered. The body is not among it: events share its
@@ -21,25 +23,31 @@ type scratch struct {
 	answer []byte
 }
 
+// Header values that never change are shared: an answer sets them without allocating.
+var (
+	one = []string{"1"}
+	yes = []string{"true"}
+)
+
 var scratches = sync.Pool{New: func() any { return new(scratch) }}
 
 // maxKeptAnswer keeps one answer of many refusals from staying in memory for good.
 const maxKeptAnswer = 64 << 10
 
 // acceptEvents serves POST /v1/events.
-func acceptEvents(x *exchange) error {
-	if err := x.noQuery(); err != nil {
+func (*Server) acceptEvents(x *httpkit.Exchange) error {
+	if err := x.NoQuery(); err != nil {
 		return err
 	}
-	key, err := x.requestKey(request.MaxKeyFacts)
+	key, err := x.RequestKey(request.MaxKeyFacts)
 	if err != nil {
 		return err
 	}
-	decode, err := x.decoder()
+	decode, err := decoder(x)
 	if err != nil {
 		return err
 	}
-	body, err := x.readBody(maxEventsBody)
+	body, err := x.ReadBody(httpkit.MaxBody)
 	if err != nil {
 		return err
 	}
@@ -48,8 +56,8 @@ func acceptEvents(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	verdicts, err := x.caller.Record(x.r.Context(), batch.Events, key)
-	x.tellStanding()
+	verdicts, err := x.Caller.Record(x.Context(), batch.Events, key)
+	x.ShowStanding()
 	if err != nil {
 		// The scratch is left to the collector: after a context that ended early, a store may still be reading the
 		// events.
@@ -59,9 +67,9 @@ func acceptEvents(x *exchange) error {
 		return fmt.Errorf("record %d events: %d verdicts", len(batch.Events), len(verdicts))
 	}
 	if batch.Single {
-		err = x.answerSingle(&batch.Events[0], &verdicts[0], s)
+		err = answerSingle(x, &batch.Events[0], &verdicts[0], s)
 	} else {
-		err = x.answerBatch(batch.Events, verdicts, s)
+		err = answerBatch(x, batch.Events, verdicts, s)
 	}
 	clear(batch.Events) // so that the pool does not keep bodies
 	s.events = batch.Events[:0]
@@ -76,18 +84,18 @@ func acceptEvents(x *exchange) error {
 type decode = func([]byte, []usage.Event) (eventjson.Batch, error)
 
 // decoder chooses how to read the body.
-func (x *exchange) decoder() (decode, error) {
-	media, err := x.mediaType()
+func decoder(x *httpkit.Exchange) (decode, error) {
+	media, err := x.MediaType()
 	if err != nil {
 		return nil, err
 	}
-	if name := x.binaryMode(); name != "" {
-		return x.binaryDecoder(name, media)
+	if name := binaryMode(x); name != "" {
+		return binaryDecoder(x, name, media)
 	}
 	switch media {
 	case "application/json":
 		return eventjson.Decode, nil
-	case mediaNDJSON:
+	case httpkit.MediaNDJSON:
 		return eventjson.DecodeLines, nil
 	case "application/cloudevents+json":
 		return eventjson.DecodeCloudEvent, nil
@@ -99,11 +107,11 @@ func (x *exchange) decoder() (decode, error) {
 }
 
 // answerSingle answers the verdict on the one event of a request.
-func (x *exchange) answerSingle(e *usage.Event, v *usage.Verdict, s *scratch) error {
+func answerSingle(x *httpkit.Exchange, e *usage.Event, v *usage.Verdict, s *scratch) error {
 	if v.Status == usage.Rejected || v.Status == usage.Conflict {
 		return refusal(v)
 	}
-	h := x.w.Header()
+	h := x.Header()
 	if v.Status == usage.Duplicate {
 		h["Tally-Dedup"] = one
 	}
@@ -113,7 +121,7 @@ func (x *exchange) answerSingle(e *usage.Event, v *usage.Verdict, s *scratch) er
 	b := append(s.answer[:0], '{')
 	b = appendVerdict(b, e, v)
 	s.answer = append(b, '}', '\n')
-	return x.answer(http.StatusOK, s.answer)
+	return x.Answer(http.StatusOK, s.answer)
 }
 
 // refusal is the verdict's problem. A store that refuses without saying why is at fault itself.
@@ -125,7 +133,7 @@ func refusal(v *usage.Verdict) error {
 }
 
 // answerBatch counts the verdicts and lists those that are not plain acceptances, or all if the caller prefers so.
-func (x *exchange) answerBatch(events []usage.Event, verdicts []usage.Verdict, s *scratch) error {
+func answerBatch(x *httpkit.Exchange, events []usage.Event, verdicts []usage.Verdict, s *scratch) error {
 	var n [usage.Rejected + 1]int
 	overage, quota := 0, false
 	for i := range verdicts {
@@ -136,7 +144,7 @@ func (x *exchange) answerBatch(events []usage.Event, verdicts []usage.Verdict, s
 		}
 		quota = quota || v.Problem != nil && v.Problem.Code == problem.QuotaExceeded
 	}
-	h := x.w.Header()
+	h := x.Header()
 	if overage > 0 {
 		h["Tally-Overage"] = yes
 	}
@@ -146,18 +154,18 @@ func (x *exchange) answerBatch(events []usage.Event, verdicts []usage.Verdict, s
 		h["Tally-Quota-Exceeded"] = one
 	}
 	b := append(s.answer[:0], '{')
-	b = appendInt(b, "accepted", int64(n[usage.Accepted]+n[usage.Adjusted]+n[usage.Overage]))
-	b = appendInt(b, "duplicates", int64(n[usage.Duplicate]))
-	b = appendInt(b, "adjusted", int64(n[usage.Adjusted]))
-	b = appendInt(b, "overage", int64(overage))
-	b = appendInt(b, "conflicts", int64(n[usage.Conflict]))
-	b = appendInt(b, "rejected", int64(n[usage.Rejected]))
+	b = render.Int(b, "accepted", int64(n[usage.Accepted]+n[usage.Adjusted]+n[usage.Overage]))
+	b = render.Int(b, "duplicates", int64(n[usage.Duplicate]))
+	b = render.Int(b, "adjusted", int64(n[usage.Adjusted]))
+	b = render.Int(b, "overage", int64(overage))
+	b = render.Int(b, "conflicts", int64(n[usage.Conflict]))
+	b = render.Int(b, "rejected", int64(n[usage.Rejected]))
 	b = append(b, `,"results":[`...)
-	if all := x.prefersAll(); all || n[usage.Accepted] < len(verdicts) {
+	if all := prefersAll(x); all || n[usage.Accepted] < len(verdicts) {
 		b = appendResults(b, events, verdicts, all)
 	}
 	s.answer = append(b, "]}\n"...)
-	return x.answer(http.StatusOK, s.answer)
+	return x.Answer(http.StatusOK, s.answer)
 }
 
 func appendResults(b []byte, events []usage.Event, verdicts []usage.Verdict, all bool) []byte {
@@ -211,16 +219,15 @@ func appendVerdict(b []byte, e *usage.Event, v *usage.Verdict) []byte {
 		b = append(b, `,"code":"`...)
 		b = append(b, p.Code...)
 		b = append(b, `","detail":`...)
-		b = appendText(b, p.Detail)
-		b = appendResets(b, p)
-		b = appendFields(b, p.Fields)
+		b = render.Text(b, p.Detail)
+		b = httpkit.AppendReasons(b, p)
 	}
 	return b
 }
 
 // prefersAll reads Prefer: return=representation, alone or among others.
-func (x *exchange) prefersAll() bool {
-	for _, header := range x.r.Header["Prefer"] {
+func prefersAll(x *httpkit.Exchange) bool {
+	for _, header := range x.Request().Header["Prefer"] {
 		for one := range strings.SplitSeq(header, ",") {
 			preference, _, _ := strings.Cut(one, ";")
 			name, value, _ := strings.Cut(preference, "=")

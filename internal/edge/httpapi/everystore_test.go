@@ -108,6 +108,9 @@ func (all *everyStore) ask(route string, q question) {
 	}
 }
 
+// cursorHead is how many bytes of a cursor say what list it belongs to.
+const cursorHead = 9
+
 // maxPages is more than any list of the ledger has, one item a page.
 const maxPages = 400
 
@@ -129,11 +132,11 @@ func (all *everyStore) forge(path string) {
 	}
 	a := all.do(call{method: "GET", path: at(path, "limit", "1"), key: key})
 	cursor, err := base64.RawURLEncoding.DecodeString(a.text("next_cursor"))
-	if a.code != http.StatusOK || err != nil || len(cursor) < 1+cursorHash {
+	if a.code != http.StatusOK || err != nil || len(cursor) < cursorHead {
 		return // a list of one page has no cursor to begin with
 	}
 	for _, place := range forgedPlaces() {
-		forged := base64.RawURLEncoding.EncodeToString(append(slices.Clone(cursor[:1+cursorHash]), place...))
+		forged := base64.RawURLEncoding.EncodeToString(append(slices.Clone(cursor[:cursorHead]), place...))
 		all.do(call{method: "GET", path: at(path, "cursor", forged), key: key})
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tallystick/tallystick/internal/core/problem"
+	"github.com/tallystick/tallystick/internal/edge/httpkit"
 )
 
 // handed is a connection of HTTP/1 in net/http's hands. It is between the library and the caller for three reasons:
@@ -101,29 +102,18 @@ func (h *handed) giveUp() {
 	}
 }
 
-// handedKey finds the handed connection of a request in its context.
-type handedKey struct{}
+// ShowedKey keeps the connection from being displaced.
+func (h *handed) ShowedKey() { h.base.ShowedKey() }
 
-func (x *exchange) handed() *handed {
-	h, _ := x.r.Context().Value(handedKey{}).(*handed)
-	return h
-}
+// Received lets a drain wait for the answer.
+func (h *handed) Received() { h.received.Store(true) }
 
-// hangUp makes a refusal the last answer of its connection: it goes out at once, and nobody waits for a body that is of
-// no use. What is on its way is read for a moment, so that the caller can read the refusal.
-func (x *exchange) hangUp() {
-	if x.r.ContentLength == 0 || x.r.ProtoMajor > 1 {
-		return
-	}
-	x.w.Header()["Connection"] = closing
-	if h := x.handed(); h != nil {
-		_ = h.Conn.SetReadDeadline(time.Now().Add(turnFor))
-	}
-}
+// HangUp reads for a moment what is on its way, so that the caller can read the refusal.
+func (h *handed) HangUp() { _ = h.Conn.SetReadDeadline(time.Now().Add(turnFor)) }
 
 // handle is the handler of HTTPServer.
 func (s *Server) handle(w http.ResponseWriter, r *http.Request) {
-	if h, ok := r.Context().Value(handedKey{}).(*handed); ok {
+	if h, ok := httpkit.ConnectionOf(r).(*handed); ok {
 		h.answering.Store(true)
 		h.received.Store(r.Body == http.NoBody)
 	}

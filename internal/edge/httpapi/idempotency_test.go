@@ -7,6 +7,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/tallystick/tallystick/internal/edge/httpkit"
 )
 
 // keyed is a call under a request key.
@@ -125,7 +127,7 @@ func TestWhatIsKeptAndWhatIsNot(t *testing.T) {
 	none.key = ""
 	w.do(keyed(none, "scope")).refused(t, 401, "unauthorized")
 	large := meter
-	large.body = strings.Repeat(" ", maxSetupBody+1)
+	large.body = strings.Repeat(" ", httpkit.DefaultMaxBody+1)
 	w.do(keyed(large, "large")).refused(t, 413, "too_large")
 	w.store.set(func(s *troubled) { s.cause = "boom" })
 	gone := call{method: "POST", path: "/v1/meters", key: "admin", body: `{"slug":"later","aggregation":"sum"}`}

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/tallystick/tallystick/internal/edge/httpkit"
 )
 
 const (
@@ -87,7 +89,7 @@ func (*plainBody) Close() error { return nil }
 
 func newLane(l *Listener, base *connection, conn net.Conn) *lane {
 	n := &lane{listener: l, base: base, conn: conn, buf: make([]byte, firstBuffer), least: 1, began: time.Now()}
-	n.ctx, n.cancel = context.WithCancel(context.WithValue(l.ctx, connectionKey{}, base))
+	n.ctx, n.cancel = context.WithCancel(httpkit.WithConnection(l.ctx, base))
 	return n
 }
 

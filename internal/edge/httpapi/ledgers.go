@@ -4,8 +4,8 @@ import (
 	"context"
 	"math"
 	"slices"
-	"strconv"
 
+	"github.com/tallystick/tallystick/internal/edge/httpkit"
 	"github.com/tallystick/tallystick/internal/service/export"
 	"github.com/tallystick/tallystick/internal/service/verify"
 )
@@ -14,16 +14,16 @@ import (
 const verification = "verification "
 
 // getVerification serves GET /v1/verification: of the tenant, or of everything for the operator.
-func getVerification(x *exchange) error {
-	if err := x.noQuery(); err != nil {
+func (s *Server) getVerification(x *httpkit.Exchange) error {
+	if err := x.NoQuery(); err != nil {
 		return err
 	}
-	return x.stream(verification+x.caller.Tenant, func(ctx context.Context, s *stream) error {
+	return x.Stream(verification+x.Caller.Tenant, func(ctx context.Context, lines *httpkit.Stream) error {
 		var failed error
 		ctx, stop := context.WithCancel(ctx)
 		defer stop()
-		report, err := x.s.options.Verify(ctx, x.caller.Tenant, func(stage string, done, total uint64) {
-			if failed = s.progress(map[string]any{"stage": stage, "done": done, "total": total}); failed != nil {
+		report, err := s.options.Verify(ctx, x.Caller.Tenant, func(stage string, done, total uint64) {
+			if failed = lines.Progress(map[string]any{"stage": stage, "done": done, "total": total}); failed != nil {
 				stop()
 			}
 		})
@@ -33,7 +33,7 @@ func getVerification(x *exchange) error {
 		if err != nil {
 			return err
 		}
-		return s.document("result", reportOf(&report))
+		return lines.Document("result", reportOf(&report))
 	})
 }
 
@@ -67,77 +67,64 @@ func reportOf(r *verify.Report) reportJSON {
 }
 
 // getLedgers serves GET /v1/ledgers: the tenant's, or everybody's and the operator's own.
-func getLedgers(x *exchange) error {
-	q, err := x.query("meter")
+func (s *Server) getLedgers(x *httpkit.Exchange) error {
+	q, err := x.Query("meter")
 	if err != nil {
 		return err
 	}
-	return x.stream("", func(ctx context.Context, s *stream) error {
-		all, err := export.FromStore(x.s.options.Store).Ledgers(ctx, export.Filter{Tenant: x.caller.Tenant,
-			Meter: q.get("meter")})
+	return x.Stream("", func(ctx context.Context, lines *httpkit.Stream) error {
+		all, err := export.FromStore(s.options.Store).Ledgers(ctx, export.Filter{Tenant: x.Caller.Tenant,
+			Meter: q.Get("meter")})
 		if err != nil {
 			return err
 		}
 		for _, l := range all {
-			if err := s.document("ledger", map[string]any{"id": l.Tenant, "head_seq": l.Head}); err != nil {
+			if err := lines.Document("ledger", map[string]any{"id": l.Tenant, "head_seq": l.Head}); err != nil {
 				return err
 			}
 		}
-		return s.document("result", map[string]any{"ledgers": len(all)})
+		return lines.Document("result", map[string]any{"ledgers": len(all)})
 	})
 }
 
 // getLedgerRows serves GET /v1/ledgers/{id}/rows: as many rows as one look at the store gives.
-func getLedgerRows(x *exchange) error {
-	q, err := x.query("rows", "after_seq", "until_seq", "meter", "customer", "from", "to")
+func (s *Server) getLedgerRows(x *httpkit.Exchange) error {
+	q, err := x.Query("rows", "after_seq", "until_seq", "meter", "customer", "from", "to")
 	if err != nil {
 		return err
 	}
-	kind := export.Kind(q.get("rows"))
+	kind := export.Kind(q.Get("rows"))
 	if kind == "" {
 		kind = export.Events
 	}
 	if !slices.Contains([]export.Kind{export.Events, export.Entries, export.Changes}, kind) {
-		return badParameter("rows", "must be events, entries or changes")
+		return httpkit.BadParameter("rows", "must be events, entries or changes")
 	}
-	f := export.Filter{Tenant: x.param, Meter: q.get("meter"), Customer: q.get("customer")}
+	f := export.Filter{Tenant: x.Path("id"), Meter: q.Get("meter"), Customer: q.Get("customer")}
 	if kind != export.Events && (f.Meter != "" || f.Customer != "") {
-		return badParameter("rows", "meter and customer choose among events")
+		return httpkit.BadParameter("rows", "meter and customer choose among events")
 	}
-	if f.From, err = q.moment("from"); err != nil {
+	if f.From, err = q.Moment("from"); err != nil {
 		return err
 	}
-	if f.To, err = q.moment("to"); err != nil {
+	if f.To, err = q.Moment("to"); err != nil {
 		return err
 	}
-	after, err := q.seq("after_seq", 0)
+	after, err := q.Seq("after_seq", 0)
 	if err != nil {
 		return err
 	}
-	until, err := q.seq("until_seq", math.MaxInt64)
+	until, err := q.Seq("until_seq", math.MaxInt64)
 	if err != nil {
 		return err
 	}
-	return x.stream("", func(ctx context.Context, s *stream) error {
-		last, err := export.Lines(ctx, x.s.options.Store, kind, f, after, until, func(line []byte) error {
-			return s.line("row", func(b []byte) []byte { return append(b, line...) })
+	return x.Stream("", func(ctx context.Context, lines *httpkit.Stream) error {
+		last, err := export.Lines(ctx, s.options.Store, kind, f, after, until, func(line []byte) error {
+			return lines.Line("row", func(b []byte) []byte { return append(b, line...) })
 		})
 		if err != nil {
 			return err
 		}
-		return s.document("result", map[string]any{"last_seq": last})
+		return lines.Document("result", map[string]any{"last_seq": last})
 	})
-}
-
-// seq reads the number of a row.
-func (q query) seq(name string, otherwise uint64) (uint64, error) {
-	text := q.get(name)
-	if text == "" {
-		return otherwise, nil
-	}
-	n, err := strconv.ParseUint(text, 10, 63)
-	if err != nil {
-		return 0, badParameter(name, "must be the number of a row")
-	}
-	return n, nil
 }

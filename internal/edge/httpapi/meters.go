@@ -7,6 +7,8 @@ import (
 
 	"github.com/tallystick/tallystick/internal/core/meter"
 	"github.com/tallystick/tallystick/internal/core/problem"
+	"github.com/tallystick/tallystick/internal/edge/httpkit"
+	"github.com/tallystick/tallystick/internal/edge/httpkit/render"
 	"github.com/tallystick/tallystick/internal/store"
 )
 
@@ -22,50 +24,21 @@ type meterPatch struct {
 	lateness, keyBucket, future *time.Duration
 }
 
-func readMeter(f *form) (p meterPatch) {
-	p.name, p.eventType = f.given("name"), f.given("event_type")
-	p.valueProperty, p.uniqueProperty = f.given("value_property"), f.given("unique_property")
-	p.aggregation = named(f, "aggregation", meter.ParseAggregation)
-	p.late = named(f, "late", meter.ParseLate)
-	p.keyPolicy = named(f, "key_policy", meter.ParseKeyPolicy)
-	p.rounding = named(f, "rounding", meter.ParseRounding)
+func readMeter(f *httpkit.Form) (p meterPatch) {
+	p.name, p.eventType = f.Given("name"), f.Given("event_type")
+	p.valueProperty, p.uniqueProperty = f.Given("value_property"), f.Given("unique_property")
+	p.aggregation = httpkit.Named(f, "aggregation", meter.ParseAggregation)
+	p.late = httpkit.Named(f, "late", meter.ParseLate)
+	p.keyPolicy = httpkit.Named(f, "key_policy", meter.ParseKeyPolicy)
+	p.rounding = httpkit.Named(f, "rounding", meter.ParseRounding)
 	var fields []string
-	if f.texts("key_fields", &fields) {
+	if f.Texts("key_fields", &fields) {
 		p.keyFields = &fields
 	}
-	p.lateness = f.givenDuration("lateness", meter.DefaultLateness)
-	p.keyBucket = f.givenDuration("key_bucket", 0)
-	p.future = f.givenDuration("future", meter.DefaultFuture)
+	p.lateness = f.GivenDuration("lateness", meter.DefaultLateness)
+	p.keyBucket = f.GivenDuration("key_bucket", 0)
+	p.future = f.GivenDuration("future", meter.DefaultFuture)
 	return p
-}
-
-// given reads a string that may be absent.
-func (f *form) given(name string) *string {
-	var s string
-	if !f.text(name, &s) {
-		return nil
-	}
-	return &s
-}
-
-func (f *form) givenDuration(name string, otherwise time.Duration) *time.Duration {
-	if _, there := f.fields[name]; !there {
-		return nil
-	}
-	var d time.Duration
-	f.duration(name, &d, otherwise)
-	return &d
-}
-
-// named reads one of a few names.
-func named[T any](f *form, name string, parse func(string) (T, *problem.Error)) *T {
-	s := f.given(name)
-	if s == nil {
-		return nil
-	}
-	v, p := parse(*s)
-	f.check(p)
-	return &v
 }
 
 func (p *meterPatch) apply(m *meter.Meter) *problem.Error {
@@ -91,95 +64,95 @@ func set[T any](field, given *T) {
 }
 
 // postMeter serves POST /v1/meters.
-func postMeter(x *exchange) error {
-	f, err := x.form()
+func (s *Server) postMeter(x *httpkit.Exchange) error {
+	f, err := x.Form()
 	if err != nil {
 		return err
 	}
-	m := meter.Meter{Slug: f.required("slug"), Lateness: meter.DefaultLateness, Future: meter.DefaultFuture}
-	if _, there := f.fields["aggregation"]; !there {
-		f.fault("aggregation", "required: one of sum, count, min, max, last, unique, avg")
+	m := meter.Meter{Slug: f.Required("slug"), Lateness: meter.DefaultLateness, Future: meter.DefaultFuture}
+	if !f.Has("aggregation") {
+		f.Fault("aggregation", "required: one of sum, count, min, max, last, unique, avg")
 	}
 	patch := readMeter(f)
-	if err := f.done(); err != nil {
+	if err := f.Done(); err != nil {
 		return err
 	}
 	if p := patch.apply(&m); p != nil {
 		return p
 	}
-	kept, err := x.s.options.Registry.CreateMeter(x.r.Context(), x.caller.Actor(), x.caller.Tenant, m)
+	kept, err := s.options.Registry.CreateMeter(x.Context(), x.Caller.Actor(), x.Caller.Tenant, m)
 	if err != nil {
 		return err
 	}
-	return x.created("/v1/meters/"+url.PathEscape(kept.Slug), appendMeter(nil, &kept), "")
+	return x.Created("/v1/meters/"+url.PathEscape(kept.Slug), appendMeter(nil, &kept))
 }
 
 // listMeters serves GET /v1/meters.
-func listMeters(x *exchange) error {
-	q, limit, after, err := x.page()
+func (s *Server) listMeters(x *httpkit.Exchange) error {
+	q, limit, after, err := x.Page()
 	if err != nil {
 		return err
 	}
-	meters, err := x.s.options.Registry.Meters(x.r.Context(), x.caller.Tenant, after, limit+1)
+	meters, err := s.options.Registry.Meters(x.Context(), x.Caller.Tenant, after, limit+1)
 	if err != nil {
 		return err
 	}
-	return listByName(x, q, limit, meters, func(m *store.Meter) string { return m.Slug }, appendMeter)
+	return httpkit.ListByName(x, q, limit, meters, func(m *store.Meter) string { return m.Slug }, appendMeter)
 }
 
 // getMeter serves GET /v1/meters/{slug}.
-func getMeter(x *exchange) error {
-	if err := x.noQuery(); err != nil {
+func (s *Server) getMeter(x *httpkit.Exchange) error {
+	if err := x.NoQuery(); err != nil {
 		return err
 	}
-	m, err := x.s.options.Registry.Meter(x.r.Context(), x.caller.Tenant, x.param)
+	m, err := s.options.Registry.Meter(x.Context(), x.Caller.Tenant, x.Path("slug"))
 	if err != nil {
 		return err
 	}
-	return x.answer(http.StatusOK, append(appendMeter(nil, &m), '\n'))
+	return x.Answer(http.StatusOK, append(appendMeter(nil, &m), '\n'))
 }
 
 // patchMeter serves PATCH /v1/meters/{slug}.
-func patchMeter(x *exchange) error {
-	f, err := x.form()
+func (s *Server) patchMeter(x *httpkit.Exchange) error {
+	f, err := x.Form()
 	if err != nil {
 		return err
 	}
 	patch := readMeter(f)
-	if err := f.done(); err != nil {
+	if err := f.Done(); err != nil {
 		return err
 	}
-	m, err := x.s.options.Registry.UpdateMeter(x.r.Context(), x.caller.Actor(), x.caller.Tenant, x.param, patch.apply)
+	m, err := s.options.Registry.UpdateMeter(x.Context(), x.Caller.Actor(), x.Caller.Tenant, x.Path("slug"), patch.apply)
 	if err != nil {
 		return err
 	}
-	return x.answer(http.StatusOK, append(appendMeter(nil, &m), '\n'))
+	return x.Answer(http.StatusOK, append(appendMeter(nil, &m), '\n'))
 }
 
 func appendMeter(b []byte, m *store.Meter) []byte {
-	b = appendString(append(b, '{'), "id", m.Slug)
-	b = appendString(b, "slug", m.Slug)
-	b = appendString(b, "name", m.Name)
-	b = appendString(b, "aggregation", m.Aggregation.String())
-	b = appendOptional(b, "event_type", m.EventType)
-	b = appendOptional(b, "value_property", m.ValueProperty)
-	b = appendOptional(b, "unique_property", m.UniqueProperty)
-	b = appendString(b, "lateness", formatDuration(m.Lateness))
-	b = appendString(b, "late", m.Late.String())
-	b = appendString(b, "key_policy", m.KeyPolicy.String())
+	b = render.String(append(b, '{'), "id", m.Slug)
+	b = render.String(b, "slug", m.Slug)
+	b = render.String(b, "name", m.Name)
+	b = render.String(b, "aggregation", m.Aggregation.String())
+	b = render.Optional(b, "event_type", m.EventType)
+	b = render.Optional(b, "value_property", m.ValueProperty)
+	b = render.Optional(b, "unique_property", m.UniqueProperty)
+	b = render.String(b, "lateness", httpkit.FormatDuration(m.Lateness))
+	b = render.String(b, "late", m.Late.String())
+	b = render.String(b, "key_policy", m.KeyPolicy.String())
 	if len(m.KeyFields) > 0 {
-		b = appendStrings(b, "key_fields", m.KeyFields)
+		b = render.Strings(b, "key_fields", m.KeyFields)
 	} else {
-		b = appendNull(b, "key_fields")
+		b = render.Null(b, "key_fields")
 	}
 	if m.KeyBucket > 0 {
-		b = appendString(b, "key_bucket", formatDuration(m.KeyBucket))
+		b = render.String(b, "key_bucket", httpkit.FormatDuration(m.KeyBucket))
 	} else {
-		b = appendNull(b, "key_bucket")
+		b = render.Null(b, "key_bucket")
 	}
-	b = appendString(b, "future", formatDuration(m.Future))
-	b = appendOptional(b, "rounding", m.Rounding.String())
-	b = appendBool(b, "used", m.Used)
-	b = appendMoment(b, "created_at", m.CreatedAt)
+	b = render.String(b, "future", httpkit.FormatDuration(m.Future))
+	b = render.Optional(b, "rounding", m.Rounding.String())
+	b = render.Bool(b, "used", m.Used)
+	b = render.Moment(b, "created_at", m.CreatedAt)
 	return append(b, '}')
 }

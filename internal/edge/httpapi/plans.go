@@ -1,188 +1,101 @@
 package httpapi
 
 import (
-	"encoding/json"
 	"net/http"
 	"strconv"
 
-	"github.com/tallystick/tallystick/internal/core/amount"
 	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/core/quota"
+	"github.com/tallystick/tallystick/internal/edge/httpkit"
+	"github.com/tallystick/tallystick/internal/edge/httpkit/render"
 )
 
 // putPlan serves PUT /v1/plans/{name}.
-func putPlan(x *exchange) error {
-	f, err := x.form()
+func (s *Server) putPlan(x *httpkit.Exchange) error {
+	f, err := x.Form()
 	if err != nil {
 		return err
 	}
-	p := quota.Plan{Name: x.param}
-	for _, one := range f.objects("quotas") {
+	p := quota.Plan{Name: x.Path("name")}
+	for _, one := range f.Objects("quotas") {
 		p.Quotas = append(p.Quotas, readQuota(one))
-		f.join(one)
+		f.Join(one)
 	}
-	p.Prices = f.prices("prices")
-	if err := f.done(); err != nil {
+	p.Prices = f.ObjectsText("prices")
+	if err := f.Done(); err != nil {
 		return err
 	}
-	kept, err := x.s.options.Plans.Put(x.r.Context(), x.caller.Actor(), x.caller.Tenant, p)
+	kept, err := s.options.Plans.Put(x.Context(), x.Caller.Actor(), x.Caller.Tenant, p)
 	if err != nil {
 		return err
 	}
-	return x.answer(http.StatusOK, append(appendPlan(nil, &kept), '\n'))
+	return x.Answer(http.StatusOK, append(appendPlan(nil, &kept), '\n'))
 }
 
-func readQuota(f *form) quota.Quota {
-	q := quota.Quota{Meter: f.required("meter"), Thresholds: f.percents("thresholds", quota.DefaultThresholds)}
-	q.Limit = f.amount("limit")
-	f.bool("soft", &q.Soft)
-	if f.fields["hard_cap_multiplier"] == nil {
-		delete(f.fields, "hard_cap_multiplier")
-		return q
+func readQuota(f *httpkit.Form) quota.Quota {
+	percent := "must be a whole number of percent between 1 and " + strconv.Itoa(quota.MaxThreshold)
+	q := quota.Quota{
+		Meter: f.Required("meter"), Thresholds: f.Numbers("thresholds", quota.DefaultThresholds, percent),
 	}
-	noted := len(f.wrong)
-	q.Multiplier = f.amount("hard_cap_multiplier")
-	if q.Multiplier.IsZero() && len(f.wrong) == noted {
-		f.fault("hard_cap_multiplier", "must be 1 or more; leave it out for a soft limit that never refuses")
+	q.Limit, _ = f.Amount("limit")
+	f.Bool("soft", &q.Soft)
+	var ok bool
+	if q.Multiplier, ok = f.OptionalAmount("hard_cap_multiplier"); ok && q.Multiplier.IsZero() {
+		f.Fault("hard_cap_multiplier", "must be 1 or more; leave it out for a soft limit that never refuses")
 	}
 	return q
 }
 
-// objects reads an array of objects; it is empty when absent or null.
-func (f *form) objects(name string) (out []*form) {
-	v, _ := f.take(name)
-	items, ok := v.([]any)
-	if !ok && v != nil {
-		f.fault(name, "must be an array of objects")
-	}
-	for i, item := range items {
-		fields, ok := item.(map[string]any)
-		path := name + "[" + strconv.Itoa(i) + "]"
-		if !ok {
-			f.fault(path, "must be an object")
-			continue
-		}
-		out = append(out, &form{prefix: f.prefix + path + ".", fields: fields})
-	}
-	return out
-}
-
-// prices keeps an array of objects as it is; billing reads it.
-func (f *form) prices(name string) []byte {
-	v := f.fields[name]
-	f.objects(name)
-	items, _ := v.([]any)
-	if len(items) == 0 {
-		return nil
-	}
-	b, err := json.Marshal(items)
-	if err != nil {
-		f.fault(name, "cannot be kept")
-	}
-	return b
-}
-
-// amount reads a decimal that must be there.
-func (f *form) amount(name string) amount.Amount {
-	noted := len(f.wrong)
-	text := f.decimal(name)
-	if len(f.wrong) > noted {
-		return amount.Zero
-	}
-	a, err := amount.Parse(text)
-	if err != nil {
-		f.fault(name, err.Error())
-	}
-	return a
-}
-
-func (f *form) bool(name string, into *bool) {
-	v, given := f.take(name)
-	if !given || v == nil {
-		return
-	}
-	b, ok := v.(bool)
-	if !ok {
-		f.fault(name, "must be true or false")
-		return
-	}
-	*into = b
-}
-
-// percents reads whole numbers; absent or null is the default, an empty array none.
-func (f *form) percents(name string, otherwise []uint16) []uint16 {
-	v, given := f.take(name)
-	if !given || v == nil {
-		return otherwise
-	}
-	items, ok := v.([]any)
-	if !ok {
-		f.fault(name, "must be an array of whole numbers")
-		return nil
-	}
-	var out []uint16
-	for i, item := range items {
-		number, _ := item.(json.Number)
-		n, err := strconv.ParseUint(number.String(), 10, 16)
-		if err != nil {
-			f.fault(name+"["+strconv.Itoa(i)+"]", "must be a whole number of percent between 1 and "+strconv.Itoa(quota.MaxThreshold))
-			return nil
-		}
-		out = append(out, uint16(n))
-	}
-	return out
-}
-
 // listPlans serves GET /v1/plans.
-func listPlans(x *exchange) error {
-	q, limit, after, err := x.page()
+func (s *Server) listPlans(x *httpkit.Exchange) error {
+	q, limit, after, err := x.Page()
 	if err != nil {
 		return err
 	}
-	plans, err := x.s.options.Plans.Plans(x.r.Context(), x.caller.Tenant, after, limit+1)
+	plans, err := s.options.Plans.Plans(x.Context(), x.Caller.Tenant, after, limit+1)
 	if err != nil {
 		return err
 	}
-	return listByName(x, q, limit, plans, func(p *quota.Plan) string { return p.Name }, appendPlan)
+	return httpkit.ListByName(x, q, limit, plans, func(p *quota.Plan) string { return p.Name }, appendPlan)
 }
 
 // getPlan serves GET /v1/plans/{name}.
-func getPlan(x *exchange) error {
-	if err := x.noQuery(); err != nil {
+func (s *Server) getPlan(x *httpkit.Exchange) error {
+	if err := x.NoQuery(); err != nil {
 		return err
 	}
-	p, err := x.s.options.Plans.Plan(x.r.Context(), x.caller.Tenant, x.param)
+	p, err := s.options.Plans.Plan(x.Context(), x.Caller.Tenant, x.Path("name"))
 	if err != nil {
 		return err
 	}
-	return x.answer(http.StatusOK, append(appendPlan(nil, &p), '\n'))
+	return x.Answer(http.StatusOK, append(appendPlan(nil, &p), '\n'))
 }
 
 func appendPlan(b []byte, p *quota.Plan) []byte {
-	b = appendString(append(b, '{'), "id", p.Name)
-	b = appendString(b, "name", p.Name)
-	b = append(appendName(b, "quotas"), '[')
+	b = render.String(append(b, '{'), "id", p.Name)
+	b = render.String(b, "name", p.Name)
+	b = append(render.Name(b, "quotas"), '[')
 	for i := range p.Quotas {
 		if i > 0 {
 			b = append(b, ',')
 		}
 		b = appendPlanQuota(b, &p.Quotas[i])
 	}
-	b = append(appendName(append(b, ']'), "prices"), p.Prices...)
+	b = append(render.Name(append(b, ']'), "prices"), p.Prices...)
 	if len(p.Prices) == 0 {
 		b = append(b, "[]"...)
 	}
-	b = appendMoment(b, "created_at", p.CreatedAt)
-	b = appendMoment(b, "updated_at", p.UpdatedAt)
+	b = render.Moment(b, "created_at", p.CreatedAt)
+	b = render.Moment(b, "updated_at", p.UpdatedAt)
 	return append(b, '}')
 }
 
 func appendPlanQuota(b []byte, q *quota.Quota) []byte {
-	b = appendString(append(b, '{'), "meter", q.Meter)
-	b = appendAmount(b, "limit", q.Limit)
-	b = appendBool(b, "soft", q.Soft)
-	b = appendAmountIf(b, "hard_cap_multiplier", q.Multiplier, !q.Multiplier.IsZero())
-	b = append(appendName(b, "thresholds"), '[')
+	b = render.String(append(b, '{'), "meter", q.Meter)
+	b = render.Amount(b, "limit", q.Limit)
+	b = render.Bool(b, "soft", q.Soft)
+	b = render.AmountIf(b, "hard_cap_multiplier", q.Multiplier, !q.Multiplier.IsZero())
+	b = append(render.Name(b, "thresholds"), '[')
 	for i, percent := range q.Thresholds {
 		if i > 0 {
 			b = append(b, ',')
@@ -193,58 +106,58 @@ func appendPlanQuota(b []byte, q *quota.Quota) []byte {
 }
 
 // putTenantPlan serves PUT /v1/tenant-plan.
-func putTenantPlan(x *exchange) error { return x.assign("") }
+func (s *Server) putTenantPlan(x *httpkit.Exchange) error { return s.assign(x, "") }
 
 // getTenantPlan serves GET /v1/tenant-plan.
-func getTenantPlan(x *exchange) error { return x.assigned("") }
+func (s *Server) getTenantPlan(x *httpkit.Exchange) error { return s.assigned(x, "") }
 
 // putCustomerPlan serves PUT /v1/customers/{id}/plan.
-func putCustomerPlan(x *exchange) error { return x.assign(x.param) }
+func (s *Server) putCustomerPlan(x *httpkit.Exchange) error { return s.assign(x, x.Path("id")) }
 
 // getCustomerPlan serves GET /v1/customers/{id}/plan.
-func getCustomerPlan(x *exchange) error { return x.assigned(x.param) }
+func (s *Server) getCustomerPlan(x *httpkit.Exchange) error { return s.assigned(x, x.Path("id")) }
 
 // assign puts a plan in force; a null takes it away.
-func (x *exchange) assign(customer string) error {
-	f, err := x.form()
+func (s *Server) assign(x *httpkit.Exchange, customer string) error {
+	f, err := x.Form()
 	if err != nil {
 		return err
 	}
 	a := quota.Assignment{Customer: customer}
-	v, given := f.fields["plan"]
-	if f.text("plan", &a.Plan); !given || a.Plan == "" && v != nil {
-		f.fault("plan", "required: a plan's name, or null for none")
+	null := f.IsNull("plan")
+	if given := f.Text("plan", &a.Plan); !null && (!given || a.Plan == "") {
+		f.Fault("plan", "required: a plan's name, or null for none")
 	}
-	if err := f.done(); err != nil {
+	if err := f.Done(); err != nil {
 		return err
 	}
-	if err := x.s.options.Plans.Assign(x.r.Context(), x.caller.Actor(), x.caller.Tenant, a); err != nil {
+	if err := s.options.Plans.Assign(x.Context(), x.Caller.Actor(), x.Caller.Tenant, a); err != nil {
 		return err
 	}
-	return x.answerAssignment(a)
+	return s.answerAssignment(x, a)
 }
 
-func (x *exchange) assigned(customer string) error {
-	if err := x.noQuery(); err != nil {
+func (s *Server) assigned(x *httpkit.Exchange, customer string) error {
+	if err := x.NoQuery(); err != nil {
 		return err
 	}
-	a, err := x.s.options.Plans.Assignment(x.r.Context(), x.caller.Tenant, customer)
+	a, err := s.options.Plans.Assignment(x.Context(), x.Caller.Tenant, customer)
 	if problem.Is(err, problem.Invalid) {
 		return problem.New(problem.NotFound, "no such customer") // a name in a path that no customer can have
 	}
 	if err != nil {
 		return err
 	}
-	return x.answerAssignment(a)
+	return s.answerAssignment(x, a)
 }
 
-func (x *exchange) answerAssignment(a quota.Assignment) error {
+func (s *Server) answerAssignment(x *httpkit.Exchange, a quota.Assignment) error {
 	name, id := "customer", a.Customer
 	if a.Customer == "" {
-		name, id = "tenant", x.caller.Tenant
+		name, id = "tenant", x.Caller.Tenant
 	}
-	b := appendString([]byte{'{'}, "id", id)
-	b = appendString(b, name, id)
-	b = appendOptional(b, "plan", a.Plan)
-	return x.answer(http.StatusOK, append(b, '}', '\n'))
+	b := render.String([]byte{'{'}, "id", id)
+	b = render.String(b, name, id)
+	b = render.Optional(b, "plan", a.Plan)
+	return x.Answer(http.StatusOK, append(b, '}', '\n'))
 }

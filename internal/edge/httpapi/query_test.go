@@ -10,13 +10,14 @@ import (
 	"testing"
 
 	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/tallystick/tallystick/internal/edge/httpkit"
 )
 
 // Values that no parameter takes, as they stand in a URL. The first two stand for the name alone.
 var neverGood = map[string]string{
 	"twice":                       "1&%s=1",
 	"empty":                       "",
-	"longer than any name":        strings.Repeat("x", maxFilter+1),
+	"longer than any name":        strings.Repeat("x", httpkit.MaxFilter+1),
 	"bad UTF-8":                   "%%FF",
 	"half a letter":               "%%C3",
 	"bad percent-encoding":        "%%zz",
@@ -114,7 +115,7 @@ func badOf(t *testing.T, name string) (values []string) {
 // wantBad asks a route with one bad value.
 func (w *world) wantBad(path, name, value string) {
 	w.t.Helper()
-	for _, rt := range routes {
+	for _, rt := range (*Server)(nil).routes() {
 		if rt.method != http.MethodGet || rt.pattern != path {
 			continue
 		}

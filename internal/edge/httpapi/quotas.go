@@ -4,33 +4,35 @@ import (
 	"encoding/binary"
 
 	"github.com/tallystick/tallystick/internal/core/quota"
+	"github.com/tallystick/tallystick/internal/edge/httpkit"
+	"github.com/tallystick/tallystick/internal/edge/httpkit/render"
 	"github.com/tallystick/tallystick/internal/service/plans"
 )
 
 // listQuotas serves GET /v1/quotas.
-func listQuotas(x *exchange) error {
-	q, err := x.query("meter", "customer", "period", "limit", "cursor")
+func (s *Server) listQuotas(x *httpkit.Exchange) error {
+	q, err := x.Query("meter", "customer", "period", "limit", "cursor")
 	if err != nil {
 		return err
 	}
-	limit, err := q.limit()
+	limit, err := q.Limit()
 	if err != nil {
 		return err
 	}
-	month, err := q.month("period")
+	month, err := q.Month("period")
 	if err != nil {
 		return err
 	}
-	after, err := q.afterQuota()
+	after, err := afterQuota(q)
 	if err != nil {
 		return err
 	}
-	f := plans.Filter{Meter: q.get("meter"), Customer: q.get("customer"), Month: month}
-	quotas, next, err := x.s.options.Plans.Quotas(x.r.Context(), x.caller.Tenant, f, after, limit)
+	f := plans.Filter{Meter: q.Get("meter"), Customer: q.Get("customer"), Month: month}
+	quotas, next, err := s.options.Plans.Quotas(x.Context(), x.Caller.Tenant, f, after, limit)
 	if err != nil {
 		return err
 	}
-	return list(x, q, quotas, quotaPlace(next), appendQuota)
+	return httpkit.List(x, q, quotas, quotaPlace(next), appendQuota)
 }
 
 // quotaPlace is a quota's place in a cursor: the length of the meter's slug, the slug, the customer.
@@ -42,36 +44,36 @@ func quotaPlace(p *plans.Place) []byte {
 	return append(append(b, p.Meter...), p.Customer...)
 }
 
-func (q query) afterQuota() (*plans.Place, error) {
-	b, err := q.place()
+func afterQuota(q httpkit.Query) (*plans.Place, error) {
+	b, err := q.Place()
 	if err != nil || b == nil {
 		return nil, err
 	}
 	length, n := binary.Uvarint(b)
 	if n <= 0 || length > uint64(len(b)-n) {
-		return nil, errCursor
+		return nil, httpkit.ErrCursor
 	}
 	b = b[n:]
 	p := plans.Place{Meter: string(b[:length]), Customer: string(b[length:])}
-	if !isText(p.Meter) || !isText(p.Customer) {
-		return nil, errCursor
+	if !httpkit.IsText(p.Meter) || !httpkit.IsText(p.Customer) {
+		return nil, httpkit.ErrCursor
 	}
 	return &p, nil
 }
 
 func appendQuota(b []byte, q *plans.Quota) []byte {
 	l := &q.Limit
-	b = appendString(append(b, '{'), "id", quota.ID(q.Meter, q.Month, q.Customer))
-	b = appendString(b, "meter", q.Meter)
-	b = appendOptional(b, "customer", q.Customer)
-	b = appendString(b, "period", q.Month.String())
-	b = appendString(b, "plan", l.Plan)
-	b = appendAmount(b, "limit", l.Limit)
-	b = appendBool(b, "soft", l.Soft)
-	b = appendAmountIf(b, "hard_cap", l.Refuses(), !l.Soft || l.Capped)
-	b = appendAmount(b, "used", q.Used)
-	b = appendAmount(b, "remaining", l.Remaining(q.Used))
-	b = appendMoment(b, "resets_at", q.Month.End())
-	b = appendString(b, "state", l.Standing(q.Used).String())
+	b = render.String(append(b, '{'), "id", quota.ID(q.Meter, q.Month, q.Customer))
+	b = render.String(b, "meter", q.Meter)
+	b = render.Optional(b, "customer", q.Customer)
+	b = render.String(b, "period", q.Month.String())
+	b = render.String(b, "plan", l.Plan)
+	b = render.Amount(b, "limit", l.Limit)
+	b = render.Bool(b, "soft", l.Soft)
+	b = render.AmountIf(b, "hard_cap", l.Refuses(), !l.Soft || l.Capped)
+	b = render.Amount(b, "used", q.Used)
+	b = render.Amount(b, "remaining", l.Remaining(q.Used))
+	b = render.Moment(b, "resets_at", q.Month.End())
+	b = render.String(b, "state", l.Standing(q.Used).String())
 	return append(b, '}')
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tallystick/tallystick/internal/core/problem"
+	"github.com/tallystick/tallystick/internal/edge/httpkit"
 )
 
 func TestTenantsLifeOverHTTP(t *testing.T) {
@@ -152,7 +153,7 @@ func FuzzForm(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		got, err := parseForm(body)
+		got, err := httpkit.ParseForm(body)
 		if err != nil {
 			if !problem.Is(err, problem.Malformed) {
 				t.Errorf("%q: %v", body, err)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tallystick/tallystick/internal/core/problem"
+	"github.com/tallystick/tallystick/internal/edge/httpkit"
 	"github.com/tallystick/tallystick/internal/service/verify"
 )
 
@@ -131,28 +132,8 @@ func TestAStreamThatFails(t *testing.T) {
 	head := c
 	head.method = "HEAD"
 	fails = nil
-	if a := w.do(head).status(t, 200); a.header.Get("Content-Type") != mediaNDJSON || len(a.body) > 0 {
+	if a := w.do(head).status(t, 200); a.header.Get("Content-Type") != httpkit.MediaNDJSON || len(a.body) > 0 {
 		t.Errorf("%v %s", a.header, a.body)
-	}
-}
-
-// There is room for so many streams, and for one of a kind that is alone.
-func TestStreamsAreBounded(t *testing.T) {
-	var s streams
-	if err := s.begin("a"); err != nil || s.begin("a") == nil {
-		t.Errorf("two of a kind: %v", err)
-	}
-	for range maxStreams - 1 {
-		if err := s.begin(""); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := s.begin("b"); !problem.Is(err, problem.Conflict) {
-		t.Errorf("one too many: %v", err)
-	}
-	s.end("a")
-	if err := s.begin("a"); err != nil {
-		t.Error(err)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/tallystick/tallystick/internal/edge/httpkit"
 )
 
 // tableWorld has events whose texts a spreadsheet would compute, and properties that differ only in their type.
@@ -122,7 +123,7 @@ func TestCellsOfPropertiesAreToldApart(t *testing.T) {
 // Every read says 406 when Accept leaves nothing that it could give, and only then.
 func TestEveryReadLooksAtAccept(t *testing.T) {
 	w := tableWorld(t)
-	for _, rt := range routes {
+	for _, rt := range (*Server)(nil).routes() {
 		if rt.method != http.MethodGet {
 			continue
 		}
@@ -138,9 +139,9 @@ func TestEveryReadLooksAtAccept(t *testing.T) {
 			accepts, refuses = append(accepts, refuses...), nil
 		case rt.pattern == "/openapi.yaml":
 			accepts, refuses = []string{"*/*", "application/yaml", "application/*", "text/html, */*;q=0.8"}, []string{"text/csv", "application/json"}
-		case slices.Contains(representations[rt.pattern], mediaNDJSON):
-			accepts, refuses = []string{"*/*", "", mediaNDJSON, "application/*"}, []string{"text/csv", "application/json", "text/html"}
-		case len(representations[rt.pattern]) == 2:
+		case slices.Contains(media[rt.pattern], httpkit.MediaNDJSON):
+			accepts, refuses = []string{"*/*", "", httpkit.MediaNDJSON, "application/*"}, []string{"text/csv", "application/json", "text/html"}
+		case len(media[rt.pattern]) == 2:
 			refuses = append(refuses, "text/csv;q=0")
 		default:
 			refuses = append(refuses, "text/csv")

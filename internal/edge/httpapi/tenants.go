@@ -1,118 +1,126 @@
 package httpapi
 
 import (
+	"context"
+	"encoding/json"
 	"net/http"
 	"net/url"
-	"slices"
 
 	"github.com/tallystick/tallystick/internal/core/tenant"
+	"github.com/tallystick/tallystick/internal/edge/httpkit"
+	"github.com/tallystick/tallystick/internal/edge/httpkit/render"
 	"github.com/tallystick/tallystick/internal/service/registry"
 )
 
 // postTenant serves POST /v1/tenants.
-func postTenant(x *exchange) error {
-	f, err := x.form()
+func (s *Server) postTenant(x *httpkit.Exchange) error {
+	f, err := x.Form()
 	if err != nil {
 		return err
 	}
-	t := tenant.Tenant{ID: f.required("id")}
-	f.text("name", &t.Name)
-	f.texts("allowed_origins", &t.AllowedOrigins)
-	if err := f.done(); err != nil {
+	t := tenant.Tenant{ID: f.Required("id")}
+	f.Text("name", &t.Name)
+	f.Texts("allowed_origins", &t.AllowedOrigins)
+	if err := f.Done(); err != nil {
 		return err
 	}
-	t, token, err := x.s.options.Registry.CreateTenant(x.r.Context(), x.caller.Actor(), t)
+	t, token, err := s.options.Registry.CreateTenant(x.Context(), x.Caller.Actor(), t)
 	if err != nil {
 		return err
 	}
-	return x.created("/v1/tenants/"+url.PathEscape(t.ID), appendTenant(nil, &t), token)
+	return x.CreatedWithSecret("/v1/tenants/"+url.PathEscape(t.ID), appendTenant(nil, &t), "api_key", token)
 }
 
-// created answers 201 with the object and, once, the secret that belongs to it.
-func (x *exchange) created(location string, object []byte, token string) error {
-	h := x.w.Header()
-	h["Location"] = []string{location}
-	if token != "" {
-		h["Cache-Control"] = []string{"no-store"}
-		x.public = append(slices.Clone(object), '\n')
-		object = append(appendString(object[:len(object)-1], "api_key", token), '}')
+// foundsTenant is which tenant the body of POST /v1/tenants names, and the context of a transaction that makes it.
+func (s *Server) foundsTenant(ctx context.Context, body []byte) (string, context.Context, error) {
+	var named struct{ ID string }
+	if json.Unmarshal(body, &named) != nil || tenant.CheckID("id", named.ID, tenant.MaxID) != nil {
+		return "", ctx, nil
 	}
-	return x.answer(http.StatusCreated, append(object, '\n'))
+	ctx, err := s.options.Registry.Foresee(ctx)
+	return named.ID, ctx, err
 }
 
 // listTenants serves GET /v1/tenants.
-func listTenants(x *exchange) error {
-	q, limit, after, err := x.page()
+func (s *Server) listTenants(x *httpkit.Exchange) error {
+	q, limit, after, err := x.Page()
 	if err != nil {
 		return err
 	}
-	tenants, err := x.s.options.Registry.Tenants(x.r.Context(), after, limit+1)
+	tenants, err := s.options.Registry.Tenants(x.Context(), after, limit+1)
 	if err != nil {
 		return err
 	}
-	return listByName(x, q, limit, tenants, func(t *tenant.Tenant) string { return t.ID }, appendTenant)
+	return httpkit.ListByName(x, q, limit, tenants, func(t *tenant.Tenant) string { return t.ID }, appendTenant)
 }
 
 // getTenant serves GET /v1/tenants/{id}.
-func getTenant(x *exchange) error {
-	if err := x.noQuery(); err != nil {
+func (s *Server) getTenant(x *httpkit.Exchange) error {
+	if err := x.NoQuery(); err != nil {
 		return err
 	}
-	t, err := x.s.options.Registry.Tenant(x.r.Context(), x.param)
+	t, err := s.options.Registry.Tenant(x.Context(), x.Path("id"))
 	if err != nil {
 		return err
 	}
-	return x.answer(http.StatusOK, append(appendTenant(nil, &t), '\n'))
+	return x.Answer(http.StatusOK, append(appendTenant(nil, &t), '\n'))
 }
 
 // patchTenant serves PATCH /v1/tenants/{id}.
-func patchTenant(x *exchange) error {
-	f, err := x.form()
+func (s *Server) patchTenant(x *httpkit.Exchange) error {
+	f, err := x.Form()
 	if err != nil {
 		return err
 	}
 	var patch registry.TenantPatch
 	var name string
-	if f.text("name", &name) {
+	if f.Text("name", &name) {
 		patch.Name = &name
 	}
 	var origins []string
-	if f.texts("allowed_origins", &origins) {
+	if f.Texts("allowed_origins", &origins) {
 		patch.AllowedOrigins = &origins
 	}
-	if err := f.done(); err != nil {
+	if err := f.Done(); err != nil {
 		return err
 	}
-	t, err := x.s.options.Registry.UpdateTenant(x.r.Context(), x.caller.Actor(), x.param, patch)
+	t, err := s.options.Registry.UpdateTenant(x.Context(), x.Caller.Actor(), x.Path("id"), patch)
 	if err != nil {
 		return err
 	}
-	return x.answer(http.StatusOK, append(appendTenant(nil, &t), '\n'))
+	return x.Answer(http.StatusOK, append(appendTenant(nil, &t), '\n'))
 }
 
 // closeTenant serves POST /v1/tenants/{id}/close.
-func closeTenant(x *exchange) error {
-	if err := x.noForm(); err != nil {
+func (s *Server) closeTenant(x *httpkit.Exchange) error {
+	if err := x.NoForm(); err != nil {
 		return err
 	}
-	t, err := x.s.options.Registry.CloseTenant(x.r.Context(), x.caller.Actor(), x.param)
+	t, err := s.options.Registry.CloseTenant(x.Context(), x.Caller.Actor(), x.Path("id"))
 	if err != nil {
 		return err
 	}
-	return x.answer(http.StatusOK, append(appendTenant(nil, &t), '\n'))
+	return x.Answer(http.StatusOK, append(appendTenant(nil, &t), '\n'))
 }
 
 func appendTenant(b []byte, t *tenant.Tenant) []byte {
-	b = appendString(append(b, '{'), "id", t.ID)
-	b = appendString(b, "name", t.Name)
-	b = appendStrings(b, "allowed_origins", t.AllowedOrigins)
-	b = appendString(b, "state", openOrClosed(t.Closed))
-	b = appendInt(b, "epoch", int64(len(t.Epochs)+1))
-	b = appendMoment(b, "created_at", t.CreatedAt)
-	b = appendMomentIf(b, "closed_at", t.ClosedAt, t.Closed)
-	b = appendPresent(b, "moved_to", t.MovedTo)
+	b = render.String(append(b, '{'), "id", t.ID)
+	b = render.String(b, "name", t.Name)
+	b = render.Strings(b, "allowed_origins", t.AllowedOrigins)
+	b = render.String(b, "state", openOrClosed(t.Closed))
+	b = render.Int(b, "epoch", int64(len(t.Epochs)+1))
+	b = render.Moment(b, "created_at", t.CreatedAt)
+	b = render.MomentIf(b, "closed_at", t.ClosedAt, t.Closed)
+	b = render.Present(b, "moved_to", t.MovedTo)
 	if t.MovedTo != "" {
-		b = appendMoment(b, "moved_at", t.MovedAt)
+		b = render.Moment(b, "moved_at", t.MovedAt)
 	}
 	return append(b, '}')
+}
+
+func openOrClosed(closed bool) string {
+	if closed {
+		return "closed"
+	}
+	return "open"
 }

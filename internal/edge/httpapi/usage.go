@@ -11,6 +11,7 @@ import (
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/core/usage"
+	"github.com/tallystick/tallystick/internal/edge/httpkit"
 	"github.com/tallystick/tallystick/internal/service/windows"
 )
 
@@ -19,79 +20,79 @@ const maxConditions = 8
 
 // getUsage serves GET /v1/usage. An answer without limit is whole: a report whose first part looks like all of it would
 // be billed.
-func getUsage(x *exchange) error {
-	q, err := x.query("meter", "customer", "resource", anyProperty, "from", "to", "window", "fill", "group_by", "timezone", "as_of", "limit", "cursor")
+func (s *Server) getUsage(x *httpkit.Exchange) error {
+	q, err := x.Query("meter", "customer", "resource", httpkit.AnyProperty, "from", "to", "window", "fill", "group_by", "timezone", "as_of", "limit", "cursor")
 	if err != nil {
 		return err
 	}
-	wanted, err := q.usage()
+	wanted, err := readUsage(q)
 	if err != nil {
 		return err
 	}
-	if q.get("limit") == "" && q.get("cursor") == "" {
-		report, err := x.s.options.Windows.Usage(x.r.Context(), x.caller.Tenant, wanted)
+	if q.Get("limit") == "" && q.Get("cursor") == "" {
+		found, err := s.options.Windows.Usage(x.Context(), x.Caller.Tenant, wanted)
 		if err != nil {
 			return err
 		}
-		return x.report(q, &wanted, report)
+		return answerReport(x, q, &wanted, found)
 	}
-	limit, err := q.limit()
+	limit, err := q.Limit()
 	if err != nil {
 		return err
 	}
-	place, err := q.windowPlace()
+	place, err := windowPlace(q)
 	if err != nil {
 		return err
 	}
-	report, err := x.s.options.Windows.Page(x.r.Context(), x.caller.Tenant, wanted, place, limit)
+	found, err := s.options.Windows.Page(x.Context(), x.Caller.Tenant, wanted, place, limit)
 	if err != nil {
 		return err
 	}
-	return x.report(q, &wanted, report)
+	return answerReport(x, q, &wanted, found)
 }
 
-// usage reads which usage is wanted.
-func (q query) usage() (windows.Query, error) {
-	out := windows.Query{Meter: q.get("meter"), Customer: q.get("customer"), Zone: time.UTC}
+// readUsage reads which usage is wanted.
+func readUsage(q httpkit.Query) (windows.Query, error) {
+	out := windows.Query{Meter: q.Get("meter"), Customer: q.Get("customer"), Zone: time.UTC}
 	var err error
-	if out.AsOf, err = q.asOf(); err != nil {
+	if out.AsOf, err = asOf(q); err != nil {
 		return out, err
 	}
-	if out.From, err = q.moment("from"); err != nil {
+	if out.From, err = q.Moment("from"); err != nil {
 		return out, err
 	}
-	if out.To, err = q.moment("to"); err != nil {
+	if out.To, err = q.Moment("to"); err != nil {
 		return out, err
 	}
-	if name := q.get("window"); name != "" {
+	if name := q.Get("window"); name != "" {
 		var ok bool
 		if out.Step, ok = calendar.ParseStep(name); !ok {
 			return out, problem.At("window", "must be minute, hour, day, week or month; without it the range is one window")
 		}
 	}
-	if fill := q.get("fill"); fill != "" {
+	if fill := q.Get("fill"); fill != "" {
 		if fill != "zero" {
 			return out, problem.At("fill", "must be zero; without it windows in which nothing counts are left out")
 		}
 		out.Fill = true
 	}
-	if name := q.get("timezone"); name != "" {
+	if name := q.Get("timezone"); name != "" {
 		if out.Zone, err = zone(name); err != nil {
 			return out, err
 		}
 	}
-	if out.GroupBy, err = dimensions(q.get("group_by")); err != nil {
+	if out.GroupBy, err = dimensions(q.Get("group_by")); err != nil {
 		return out, err
 	}
-	if resource := q.get("resource"); resource != "" {
+	if resource := q.Get("resource"); resource != "" {
 		out.Where = append(out.Where, usage.Condition{Dimension: usage.Dimension{Of: usage.ByResource}, Text: resource})
 	}
-	if len(q.properties) > maxConditions {
-		return out, problem.At(q.properties[maxConditions], "at most %d properties can be filtered by", maxConditions)
+	if len(q.Properties()) > maxConditions {
+		return out, problem.At(q.Properties()[maxConditions], "at most %d properties can be filtered by", maxConditions)
 	}
-	for _, name := range q.properties {
+	for _, name := range q.Properties() {
 		d, _ := usage.ParseDimension(name)
-		out.Where = append(out.Where, usage.Condition{Dimension: d, Text: q.get(name)})
+		out.Where = append(out.Where, usage.Condition{Dimension: d, Text: q.Get(name)})
 	}
 	return out, nil
 }
@@ -128,24 +129,24 @@ func dimensions(text string) ([]usage.Dimension, error) {
 }
 
 // windowPlace reads where a page begins: the row that all pages show, the window, and how much of it was given.
-func (q query) windowPlace() (*windows.Place, error) {
-	b, err := q.place()
+func windowPlace(q httpkit.Query) (*windows.Place, error) {
+	b, err := q.Place()
 	if err != nil || b == nil {
 		return nil, err
 	}
 	seq, n := binary.Uvarint(b)
 	if n <= 0 {
-		return nil, errCursor
+		return nil, httpkit.ErrCursor
 	}
 	b = b[n:]
 	from, n := binary.Varint(b)
 	if n <= 0 {
-		return nil, errCursor
+		return nil, httpkit.ErrCursor
 	}
 	b = b[n:]
 	given, n := binary.Uvarint(b)
 	if n <= 0 || n != len(b) {
-		return nil, errCursor
+		return nil, httpkit.ErrCursor
 	}
 	return &windows.Place{Seq: seq, From: calendar.Micros(from), Given: given}, nil
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/tallystick/tallystick/internal/core/calendar"
 )
 
 // usageWorld has meters of every aggregation and none of their events.
@@ -36,9 +37,9 @@ func lines(t *testing.T, a answer) (out []string) {
 func (w *world) halfHourly(customer, from string, n int) {
 	w.t.Helper()
 	var events []string
-	at, problem := parseMoment(from)
-	if problem != "" {
-		w.t.Fatal(problem)
+	at, ok := calendar.ParseMoment(from)
+	if !ok {
+		w.t.Fatal(from)
 	}
 	for i := range n {
 		events = append(events, fmt.Sprintf(`{"id":"%s-%s-%d","meter":"sum","customer":"%s","time":%d}`, customer, from, i, customer, int64(at)/1000+int64(i)*1_800_000))
@@ -62,8 +63,8 @@ func TestUsageAcrossChangesOfOffset(t *testing.T) {
 		{"Europe/Berlin", "2026-07-31T12:00:00Z", "2026-08-02T00:00:00Z", "month", "31T12-31T22:20 31T22-02T00:52"},
 		{"UTC", "2026-06-01T00:30:00Z", "2026-06-01T01:45:00Z", "", "01T00:30-01T01:45:3"},
 	} {
-		at, _ := parseMoment(c.from)
-		to, _ := parseMoment(c.to)
+		at, _ := calendar.ParseMoment(c.from)
+		to, _ := calendar.ParseMoment(c.to)
 		customer := fmt.Sprint("c", i)
 		w.halfHourly(customer, c.from, int((to-at+1_800_000_000-1)/1_800_000_000))
 		path := "/v1/usage?meter=sum&customer=" + customer + "&timezone=" + url.QueryEscape(c.zone) + "&from=" + c.from + "&to=" + c.to

@@ -3,54 +3,35 @@ package httpapi
 import (
 	"net/http"
 	"strconv"
-	"time"
 
 	"github.com/tallystick/tallystick/internal/core/csvtext"
 	"github.com/tallystick/tallystick/internal/core/meter"
 	"github.com/tallystick/tallystick/internal/core/properties"
 	"github.com/tallystick/tallystick/internal/core/usage"
+	"github.com/tallystick/tallystick/internal/edge/httpkit"
+	"github.com/tallystick/tallystick/internal/edge/httpkit/render"
 	"github.com/tallystick/tallystick/internal/service/windows"
 )
 
 // streamChunk is how much of a long answer is gathered before it is sent.
 const streamChunk = 64 << 10
 
-// report sends a report piece by piece: it may be far longer than what is worth holding.
-func (x *exchange) report(q query, wanted *windows.Query, r windows.Report) error {
-	x.w.Header()["Tally-As-Of"] = []string{strconv.FormatUint(r.Seq, 10)}
-	if x.media == mediaCSV {
-		x.tableHeader(q, windowCursor(r.Next))
-		x.begin(http.StatusOK)
-		x.reportCSV(wanted, r)
+// answerReport sends a report piece by piece: it may be far longer than what is worth holding.
+func answerReport(x *httpkit.Exchange, q httpkit.Query, wanted *windows.Query, r windows.Report) error {
+	x.Header()["Tally-As-Of"] = []string{strconv.FormatUint(r.Seq, 10)}
+	if x.Media() == httpkit.MediaCSV {
+		x.BeginTable(q, windowCursor(r.Next))
+		x.Begin(http.StatusOK)
+		answerCSV(x, wanted, r)
 		return nil
 	}
-	x.w.Header()["Content-Type"] = jsonType
-	x.begin(http.StatusOK)
-	x.reportJSON(q, wanted, r)
+	x.Header()["Content-Type"] = []string{httpkit.MediaJSON}
+	x.Begin(http.StatusOK)
+	answerJSON(x, q, wanted, r)
 	return nil
 }
 
-// begin sends the status of an answer whose body follows.
-func (x *exchange) begin(status int) {
-	x.prolong()
-	x.status = status
-	x.w.WriteHeader(status)
-}
-
-// prolong gives what is sent next the whole time that an answer has: folding may have used up what there was.
-func (x *exchange) prolong() {
-	// A connection without deadlines needs none prolonged.
-	_ = http.NewResponseController(x.w).SetWriteDeadline(time.Now().Add(x.s.options.WriteTimeout))
-}
-
-// send writes a part of a body. It reports false when the caller is gone, who cannot be told so.
-func (x *exchange) send(b []byte) bool {
-	x.prolong()
-	_, err := x.w.Write(b)
-	return err == nil
-}
-
-func (x *exchange) reportJSON(q query, wanted *windows.Query, r windows.Report) {
+func answerJSON(x *httpkit.Exchange, q httpkit.Query, wanted *windows.Query, r windows.Report) {
 	b := append(make([]byte, 0, streamChunk+4096), `{"items":[`...)
 	first := true
 	for w := range r.Windows {
@@ -61,43 +42,43 @@ func (x *exchange) reportJSON(q query, wanted *windows.Query, r windows.Report) 
 		if b = appendWindow(b, wanted.GroupBy, &w, r.Aggregation); len(b) < streamChunk {
 			continue
 		}
-		if !x.send(b) {
+		if !x.Send(b) {
 			return
 		}
 		b = b[:0]
 	}
-	x.send(endList(b, q, windowCursor(r.Next)))
+	x.Send(httpkit.EndList(b, q, windowCursor(r.Next)))
 }
 
 func appendWindow(b []byte, by []usage.Dimension, w *usage.Window, a meter.Aggregation) []byte {
-	b = appendMoment(append(b, '{'), "from", w.From)
-	b = appendMoment(b, "to", w.To)
-	b = append(appendName(b, "group"), '{')
+	b = render.Moment(append(b, '{'), "from", w.From)
+	b = render.Moment(b, "to", w.To)
+	b = append(render.Name(b, "group"), '{')
 	for i, d := range by {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = append(appendText(b, d.String()), ':')
+		b = append(render.Text(b, d.String()), ':')
 		switch l := w.Group[i]; l.Kind {
 		case 0:
 			b = append(b, "null"...)
 		case properties.String:
-			b = appendText(b, l.Text)
+			b = render.Text(b, l.Text)
 		default:
 			b = append(b, l.Text...)
 		}
 	}
-	b = appendAmountIf(append(b, '}'), "value", w.Value, !w.None(a))
+	b = render.AmountIf(append(b, '}'), "value", w.Value, !w.None(a))
 	return append(b, '}')
 }
 
-// reportCSV writes a column for each dimension between the window and its value.
-func (x *exchange) reportCSV(wanted *windows.Query, r windows.Report) {
+// answerCSV writes a column for each dimension between the window and its value.
+func answerCSV(x *httpkit.Exchange, wanted *windows.Query, r windows.Report) {
 	cells := []string{"from", "to"}
 	for _, d := range wanted.GroupBy {
 		cells = append(cells, csvtext.Text(d.String()))
 	}
-	b := csvtext.AppendLine(make([]byte, 0, streamChunk+4096), csvEnd, append(cells, "value")...)
+	b := render.Line(make([]byte, 0, streamChunk+4096), append(cells, "value")...)
 	for w := range r.Windows {
 		cells = append(cells[:0], w.From.String(), w.To.String())
 		for i, l := range w.Group {
@@ -107,14 +88,14 @@ func (x *exchange) reportCSV(wanted *windows.Query, r windows.Report) {
 				cells = append(cells, csvtext.Text(l.Text))
 			}
 		}
-		b = csvtext.AppendLine(b, csvEnd, append(cells, amountCell(w.Value, !w.None(r.Aggregation)))...)
+		b = render.Line(b, append(cells, render.AmountCell(w.Value, !w.None(r.Aggregation)))...)
 		if len(b) < streamChunk {
 			continue
 		}
-		if !x.send(b) {
+		if !x.Send(b) {
 			return
 		}
 		b = b[:0]
 	}
-	x.send(b)
+	x.Send(b)
 }

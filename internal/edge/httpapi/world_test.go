@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/tallystick/tallystick/internal/core/usage"
+	"github.com/tallystick/tallystick/internal/edge/httpkit"
 	"github.com/tallystick/tallystick/internal/service/billing"
 	"github.com/tallystick/tallystick/internal/service/gate"
 	"github.com/tallystick/tallystick/internal/service/idempotency"
@@ -127,6 +128,7 @@ type world struct {
 	keys   map[string]string
 	check  func(c call, a answer) // every exchange passes here; nil: none
 	before func(c call) call      // every request passes here; nil: none
+	holder *holder                // an edge beside the product's own
 
 	tooMany atomic.Bool // no request key is admitted any more
 }
@@ -145,7 +147,7 @@ func newLimitedWorld(t *testing.T, limits gate.Options, change ...func(*Options)
 // newWorldOn is one on a store of the test's choice.
 func newWorldOn(t *testing.T, open opener, limits gate.Options, change ...func(*Options)) *world {
 	t.Helper()
-	w := &world{t: t, keys: map[string]string{"operator": rootKey}}
+	w := &world{t: t, keys: map[string]string{"operator": rootKey}, holder: newHolder()}
 	w.clock.Store(now.UnixNano())
 	clock := func() time.Time { return time.Unix(0, w.clock.Load()) }
 	limits.RootKey, limits.Now = rootKey, clock
@@ -167,6 +169,7 @@ func newWorldOn(t *testing.T, open opener, limits gate.Options, change ...func(*
 			_, _ = io.WriteString(rw, "tallystick_up 1\n")
 		}),
 		Version: "1.2.3",
+		Edges:   []httpkit.Edge{w.holder.edge()},
 	}
 	for _, c := range change {
 		c(&o)
@@ -264,7 +267,7 @@ func (w *world) request(c call) *http.Request {
 	for n, v := range c.header {
 		r.Header.Set(n, v)
 	}
-	if len(c.body) > maxSetupBody && !c.chunked {
+	if len(c.body) > httpkit.DefaultMaxBody && !c.chunked {
 		// A body that is refused unread must not be under way, or the connection's end could overtake the answer.
 		r.Header.Set("Expect", "100-continue")
 	}

@@ -1,10 +1,11 @@
-package httpapi
+package httpkit
 
 import "strconv"
 
-// tellStanding says how a limited caller stands, on refusals too. Who is not limited is told nothing.
-func (x *exchange) tellStanding() {
-	s := &x.caller.Standing
+// ShowStanding puts into the header how a limited caller stands, on refusals too; nothing for who is not limited. It is
+// for a handler that took from the caller's rate itself.
+func (x *Exchange) ShowStanding() {
+	s := &x.Caller.Standing
 	if s.Limit == 0 {
 		return
 	}

@@ -1,48 +1,35 @@
-package httpapi
+package httpkit
 
 import (
 	"mime"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/tallystick/tallystick/internal/core/problem"
 )
 
+// Media types that edges speak.
 const (
-	mediaJSON    = "application/json"
-	mediaCSV     = "text/csv"
-	mediaNDJSON  = "application/x-ndjson" // a document a line
-	mediaYAML    = "application/yaml"
+	MediaJSON   = "application/json"
+	MediaCSV    = "text/csv"
+	MediaNDJSON = "application/x-ndjson" // a document a line
+	MediaYAML   = "application/yaml"
+	MediaForm   = "application/x-www-form-urlencoded"
+
 	mediaProblem = "application/problem+json"
 )
 
-// representations are what reads can be answered with, the first being what a caller without a wish gets. Those that
-// are not here have JSON alone.
-var representations = map[string][]string{
-	eventsPath:      {mediaJSON, mediaCSV},
-	"/v1/counters":  {mediaJSON, mediaCSV},
-	"/v1/usage":     {mediaJSON, mediaCSV},
-	"/openapi.yaml": {mediaYAML},
-
-	"/v1/verification":      {mediaNDJSON},
-	"/v1/ledgers":           {mediaNDJSON},
-	"/v1/ledgers/{id}/rows": {mediaNDJSON},
-}
-
-// forMachines are answered whatever they accept: an odd header of a balancer's probe must not take a node out of
-// service.
-var forMachines = []string{"/healthz", "/readyz", "/metrics"}
+var justJSON = []string{MediaJSON}
 
 // choose settles what a read is answered with.
-func (x *exchange) choose(rt *route) (err error) {
-	if rt.method != http.MethodGet || slices.Contains(forMachines, rt.pattern) {
+func (x *Exchange) choose(rt *Route) (err error) {
+	if rt.Method != http.MethodGet || rt.AnyMedia {
 		return nil
 	}
-	types, several := representations[rt.pattern]
-	if !several {
-		types = []string{mediaJSON}
+	types := rt.Media
+	if types == nil {
+		types = justJSON
 	}
 	if len(types) > 1 {
 		h := x.w.Header()
@@ -54,7 +41,7 @@ func (x *exchange) choose(rt *route) (err error) {
 
 // accepted chooses among media types. The most specific range that names a type decides how much it is wished for, as
 // RFC 9110 has it. Who accepts problems speaks JSON.
-func (x *exchange) accepted(types ...string) (string, error) {
+func (x *Exchange) accepted(types ...string) (string, error) {
 	header := strings.Join(x.r.Header.Values("Accept"), ",")
 	if strings.TrimSpace(header) == "" {
 		return types[0], nil
@@ -62,7 +49,7 @@ func (x *exchange) accepted(types ...string) (string, error) {
 	best, wish := "", 0.0
 	for _, t := range types {
 		w, named := wished(header, t)
-		if t == mediaJSON && !named {
+		if t == MediaJSON && !named {
 			w, _ = wished(header, mediaProblem)
 		}
 		if w > wish {
@@ -70,7 +57,8 @@ func (x *exchange) accepted(types ...string) (string, error) {
 		}
 	}
 	if best == "" {
-		return "", problem.New(problem.NotAcceptable, "Accept names nothing that this can be answered with: %s", strings.Join(types, ", "))
+		return "", problem.New(problem.NotAcceptable, "Accept names nothing that this can be answered with: %s",
+			strings.Join(types, ", "))
 	}
 	return best, nil
 }

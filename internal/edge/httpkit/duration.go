@@ -1,4 +1,4 @@
-package httpapi
+package httpkit
 
 import (
 	"errors"
@@ -12,8 +12,8 @@ var errDuration = errors.New(`must be a duration such as "48h", "90m", "5s" or "
 
 const day = 24 * time.Hour
 
-// parseDuration reads Go's durations without a sign, and days in front of them: "7d", "1d12h".
-func parseDuration(s string) (time.Duration, error) {
+// ParseDuration reads Go's durations without a sign, and days in front of them: "7d", "1d12h".
+func ParseDuration(s string) (time.Duration, error) {
 	if s == "" || s[0] == '-' || s[0] == '+' {
 		return 0, errDuration
 	}
@@ -35,8 +35,8 @@ func parseDuration(s string) (time.Duration, error) {
 	return whole + part, nil
 }
 
-// formatDuration is the shortest of Go's forms: "48h", not "48h0m0s".
-func formatDuration(d time.Duration) string {
+// FormatDuration is the shortest of Go's forms: "48h", not "48h0m0s".
+func FormatDuration(d time.Duration) string {
 	s := d.String()
 	if strings.HasSuffix(s, "m0s") {
 		s = s[:len(s)-2]

@@ -1,10 +1,11 @@
-package httpapi
+package httpkit
 
 import (
 	"errors"
 	"io"
 	"mime"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -13,13 +14,15 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/tallystick/tallystick/internal/core/problem"
+	"github.com/tallystick/tallystick/internal/core/request"
+	"github.com/tallystick/tallystick/internal/service/gate"
 )
 
 const (
-	// maxEventsBody is the contract's bound of a body of events, as sent and decompressed.
-	maxEventsBody = 16 << 20
-	// maxSetupBody bounds all other bodies; the largest that makes sense is a tenant's list of origins.
-	maxSetupBody = 1 << 20
+	// MaxBody is the largest bound that ReadBody takes: of a body as sent and decompressed.
+	MaxBody = 16 << 20
+	// DefaultMaxBody bounds what Body takes; the largest that makes sense is a tenant's list of origins.
+	DefaultMaxBody = 1 << 20
 	// firstRead is how much is set aside on the word of Content-Length alone; past it the buffer grows with what
 	// arrives, so that a caller cannot hold memory by announcing bytes and not sending them.
 	firstRead = 1 << 20
@@ -46,30 +49,65 @@ func (b *budget) give(n int64) {
 }
 
 // take charges the request; all of it is given back when the request ends.
-func (x *exchange) take(n int64) error {
-	if !x.s.budget.take(n) {
+func (x *Exchange) take(n int64) error {
+	if !x.handler.budget.take(n) {
 		return problem.New(problem.Busy, "too many request bodies at once: nothing of this one was read or kept")
 	}
 	x.charge += n
 	return nil
 }
 
-// readBody returns the whole body, decompressed, of at most limit bytes, and counts it against the caller's rate. The
-// memory is the caller's for good: events share it, so it is never used again.
-func (x *exchange) readBody(limit int64) ([]byte, error) {
+// Body returns the body of a write, as its route takes it. It is empty when there is none. A request key that is
+// malformed and parameters that the route does not take are refused with it.
+func (x *Exchange) Body() ([]byte, error) {
+	if x.body != nil {
+		return x.body, nil
+	}
+	if !x.route.Parameters {
+		if err := x.NoQuery(); err != nil {
+			return nil, err
+		}
+	}
+	if _, err := x.RequestKey(request.MaxKey); err != nil {
+		return nil, err
+	}
+	if x.r.ContentLength == 0 {
+		return nil, nil // nothing has no type
+	}
+	media, err := x.MediaType()
+	if err != nil {
+		return nil, err
+	}
+	types, limit := x.route.Bodies, x.route.MaxBody
+	if types == nil {
+		types = justJSON
+	}
+	if limit == 0 {
+		limit = DefaultMaxBody
+	}
+	if !slices.Contains(types, media) {
+		return nil, problem.New(problem.UnsupportedMedia, "send Content-Type: %s, not %s", strings.Join(types, " or "), media)
+	}
+	return x.ReadBody(limit)
+}
+
+// ReadBody returns the whole body, decompressed, of at most limit bytes, which is MaxBody or less, and counts it
+// against the caller's rate. The memory is the handler's for good: events share it, so it is never used again.
+func (x *Exchange) ReadBody(limit int64) ([]byte, error) {
 	body, err := x.decompressed(limit)
 	if err != nil {
 		return nil, err
 	}
-	if h := x.handed(); h != nil {
-		h.received.Store(true)
+	x.received()
+	if x.route.Who == gate.Anyone { // nobody whose rate it could count against
+		return body, nil
 	}
-	err = x.caller.TakeBytes(x.r.Context(), len(body))
-	x.tellStanding()
+	err = x.Caller.TakeBytes(x.r.Context(), len(body))
+	x.ShowStanding()
 	return body, err
 }
 
-func (x *exchange) decompressed(limit int64) ([]byte, error) {
+func (x *Exchange) decompressed(limit int64) ([]byte, error) {
 	if x.r.ContentLength > limit {
 		return nil, tooLarge(limit)
 	}
@@ -85,7 +123,7 @@ func (x *exchange) decompressed(limit int64) ([]byte, error) {
 }
 
 // readAll reads to the end. expected is the length if it is known, else negative.
-func (x *exchange) readAll(from io.Reader, expected, limit int64) ([]byte, error) {
+func (x *Exchange) readAll(from io.Reader, expected, limit int64) ([]byte, error) {
 	size := expected
 	if size < 0 {
 		size = 4 << 10
@@ -121,7 +159,7 @@ func (x *exchange) readAll(from io.Reader, expected, limit int64) ([]byte, error
 
 // grow doubles the buffer, up to one byte past the limit: that byte tells a body that is too large from one that just
 // fits.
-func (x *exchange) grow(buf []byte, expected, limit int64) ([]byte, error) {
+func (x *Exchange) grow(buf []byte, expected, limit int64) ([]byte, error) {
 	size := min(2*int64(cap(buf)), limit+1)
 	if expected >= 0 {
 		size = min(size, expected)
@@ -136,19 +174,19 @@ func tooLarge(limit int64) error {
 	return problem.New(problem.TooLarge, "the body may have at most %d bytes (%d MiB), also after decompression", limit, limit>>20)
 }
 
-func (x *exchange) unreadable(err error) error {
+func (x *Exchange) unreadable(err error) error {
 	switch {
-	case errors.Is(err, os.ErrDeadlineExceeded) && x.s.draining.Load():
+	case errors.Is(err, os.ErrDeadlineExceeded) && x.handler.draining.Load():
 		return problem.Wrap(problem.Timeout, err, "the server stops, and the body did not arrive in time; nothing was kept, sending it again is safe")
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return problem.Wrap(problem.Timeout, err, "the body did not arrive within %s; nothing was kept, sending it again is safe", x.s.options.ReadTimeout)
+		return problem.Wrap(problem.Timeout, err, "the body did not arrive within %s; nothing was kept, sending it again is safe", x.handler.options.ReadTimeout)
 	}
 	return problem.Wrap(problem.Malformed, err, "the body could not be read to its end; nothing was kept")
 }
 
 var gzipReaders sync.Pool // of *gzip.Reader
 
-func (x *exchange) readGzip(limit int64) ([]byte, error) {
+func (x *Exchange) readGzip(limit int64) ([]byte, error) {
 	packed := &packedBody{from: x.r.Body, left: limit}
 	r, ok := gzipReaders.Get().(*gzip.Reader)
 	if !ok {
@@ -194,7 +232,7 @@ func (p *packedBody) Read(b []byte) (int, error) {
 // unzstd is shared: it keeps no state between bodies, and at most one per core decompresses at a time. What those few
 // have in the making is outside the budget; what they made is charged.
 var unzstd = sync.OnceValue(func() *zstd.Decoder {
-	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecoderMaxMemory(maxEventsBody),
+	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecoderMaxMemory(MaxBody),
 		zstd.WithDecoderMaxWindow(maxWindow), zstd.WithDecoderLowmem(true))
 	if err != nil {
 		panic(err) // the options are constants
@@ -202,7 +240,7 @@ var unzstd = sync.OnceValue(func() *zstd.Decoder {
 	return d
 })
 
-func (x *exchange) readZstd(limit int64) ([]byte, error) {
+func (x *Exchange) readZstd(limit int64) ([]byte, error) {
 	packed, err := x.readAll(x.r.Body, x.r.ContentLength, limit)
 	if err != nil {
 		return nil, err
@@ -222,16 +260,16 @@ func (x *exchange) readZstd(limit int64) ([]byte, error) {
 	return body, nil
 }
 
-// formType is what curl -d and others send when they are told no type. No form is ever expected here, so it is read as
-// JSON.
-const formType = "application/x-www-form-urlencoded"
-
-// mediaType returns the content type without parameters, in lower case; absent is JSON. A charset other than UTF-8 is
-// not JSON.
-func (x *exchange) mediaType() (string, error) {
+// MediaType returns the body's content type without parameters, in lower case; absent is JSON, and so is a form where
+// the route takes none: curl -d and others say that it is one when nobody says what it is. A charset other than UTF-8
+// is refused.
+func (x *Exchange) MediaType() (string, error) {
 	header := x.r.Header["Content-Type"]
-	if len(header) == 0 || len(header) == 1 && (header[0] == "application/json" || header[0] == formType) {
-		return "application/json", nil
+	if len(header) == 0 || len(header) == 1 && header[0] == MediaJSON {
+		return MediaJSON, nil
+	}
+	if len(header) == 1 && header[0] == MediaForm && !slices.Contains(x.route.Bodies, MediaForm) {
+		return MediaJSON, nil
 	}
 	media, params, err := mime.ParseMediaType(header[0])
 	if err != nil || len(header) > 1 {

@@ -1,17 +1,15 @@
-package httpapi
+package httpkit
 
 import (
 	"context"
 	"errors"
 	"net/http"
-	"net/url"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/problem"
-	"github.com/tallystick/tallystick/internal/core/properties"
+	"github.com/tallystick/tallystick/internal/edge/httpkit/render"
 )
 
 // kind is how HTTP shows a problem.
@@ -60,8 +58,11 @@ func kindOf(code problem.Code) kind {
 	return kind{http.StatusUnprocessableEntity, "Refused", 0}
 }
 
+// StatusOf is the status that a problem is answered with, unless its edge has another.
+func StatusOf(code problem.Code) int { return kindOf(code).status }
+
 // problemOf codes an error that no one below has coded.
-func (x *exchange) problemOf(err error) *problem.Error {
+func (x *Exchange) problemOf(err error) *problem.Error {
 	var p *problem.Error
 	switch {
 	case errors.As(err, &p):
@@ -73,21 +74,45 @@ func (x *exchange) problemOf(err error) *problem.Error {
 }
 
 // retryAdvice says whether the same request may be sent again when its outcome is unknown.
-func (x *exchange) retryAdvice() string {
+func (x *Exchange) retryAdvice() string {
 	switch {
 	case x.r.Method == http.MethodGet || x.r.Method == http.MethodHead:
 		return "trying again is safe"
-	case x.r.URL.Path == eventsPath:
+	case x.route.Facts:
 		return "sending the same events again is safe: those already recorded are answered duplicate"
 	}
 	return "look whether it did before trying again"
 }
 
-// refuse answers with a problem.
-func (x *exchange) refuse(err error) {
+// Refusal is a problem as HTTP answers it.
+type Refusal struct {
+	*problem.Error
+	Status    int
+	Title     string // of all problems with this code
+	RequestID string
+}
+
+// Shape is how an edge writes a problem.
+type Shape struct {
+	// Media is the content type of the document.
+	Media string
+	// Append appends the document to b. It may change the status first, if the edge's callers expect another than the
+	// table says.
+	Append func(b []byte, r *Refusal) []byte
+}
+
+// ProblemJSON is the shape of RFC 9457, with the members code, request_id, resets_at of a quota, and errors by path.
+var ProblemJSON = Shape{Media: mediaProblem, Append: appendProblem}
+
+func (x *Exchange) refusal(p *problem.Error) *Refusal {
+	k := kindOf(p.Code)
+	return &Refusal{Error: p, Status: k.status, Title: k.title, RequestID: x.id}
+}
+
+// refuse answers with a problem. What its headers say does not depend on the shape.
+func (x *Exchange) refuse(err error) {
 	x.err = err
 	p := x.problemOf(err)
-	k := kindOf(p.Code)
 	h := x.w.Header()
 	switch p.Code {
 	case problem.Unauthorized:
@@ -99,54 +124,39 @@ func (x *exchange) refuse(err error) {
 	}
 	wait := p.RetryAfter
 	if wait == 0 {
-		wait = k.retry
+		wait = kindOf(p.Code).retry
 	}
 	if wait > 0 {
 		h["Retry-After"] = []string{retryAfter(wait)}
 	}
-	b := append(x.appendProblem(make([]byte, 0, 512), p), '\n')
-	h["Content-Type"] = problemType
-	x.write(k.status, b)
+	r := x.refusal(p)
+	b := append(x.route.shape.Append(make([]byte, 0, 512), r), '\n')
+	h["Content-Type"] = []string{x.route.shape.Media}
+	x.Write(r.Status, b)
 }
 
-// appendProblem writes the document of a problem.
-func (x *exchange) appendProblem(b []byte, p *problem.Error) []byte {
-	k := kindOf(p.Code)
+func appendProblem(b []byte, r *Refusal) []byte {
 	b = append(b, `{"type":"/problems/`...)
-	b = append(b, p.Code...)
+	b = append(b, r.Code...)
 	b = append(b, `","title":`...)
-	b = appendText(b, k.title)
+	b = render.Text(b, r.Title)
 	b = append(b, `,"status":`...)
-	b = strconv.AppendInt(b, int64(k.status), 10)
+	b = strconv.AppendInt(b, int64(r.Status), 10)
 	b = append(b, `,"code":`...)
-	b = appendText(b, string(p.Code))
+	b = render.Text(b, string(r.Code))
 	b = append(b, `,"detail":`...)
-	b = appendText(b, p.Detail)
+	b = render.Text(b, r.Detail)
 	b = append(b, `,"request_id":`...)
-	b = appendText(b, x.id)
-	b = appendResets(b, p)
-	b = appendFields(b, p.Fields)
-	return append(b, '}')
+	b = render.Text(b, r.RequestID)
+	return append(AppendReasons(b, r.Error), '}')
 }
 
-// refusal is a whole answer, the last of its connection, to what never became a request.
-func (s *Server) refusal(err error) []byte {
-	var a plainAnswer
-	a.begin()
-	x := &exchange{s: s, w: &a, r: &http.Request{URL: &url.URL{}}, began: time.Now()}
-	x.setRequestID()
-	x.refuse(err)
-	x.observe()
-	x.logLine()
-	return a.bytes(time.Now(), true)
-}
-
-// appendResets writes ,"resets_at":… of a quota.
-func appendResets(b []byte, p *problem.Error) []byte {
-	if p.ResetsAt.IsZero() {
-		return b
+// AppendReasons appends what a problem says in members: resets_at of a quota, and errors by path.
+func AppendReasons(b []byte, p *problem.Error) []byte {
+	if !p.ResetsAt.IsZero() {
+		b = render.Moment(b, "resets_at", calendar.FromTime(p.ResetsAt))
 	}
-	return appendMoment(b, "resets_at", calendar.FromTime(p.ResetsAt))
+	return appendFields(b, p.Fields)
 }
 
 // appendFields writes ,"errors":[…] when there are any.
@@ -160,9 +170,9 @@ func appendFields(b []byte, fields []problem.Field) []byte {
 			b = append(b, ',')
 		}
 		b = append(b, `{"path":`...)
-		b = appendText(b, f.Path)
+		b = render.Text(b, f.Path)
 		b = append(b, `,"message":`...)
-		b = appendText(b, f.Message)
+		b = render.Text(b, f.Message)
 		b = append(b, '}')
 	}
 	return append(b, ']')
@@ -174,34 +184,4 @@ func retryAfter(d time.Duration) string { return wholeSeconds(max(d, time.Second
 // wholeSeconds rounds up: who comes back earlier is refused again.
 func wholeSeconds(d time.Duration) string {
 	return strconv.FormatInt(int64((d+time.Second-1)/time.Second), 10)
-}
-
-// appendText writes a JSON string. Details quote what callers sent, which need not be UTF-8.
-func appendText(b []byte, s string) []byte {
-	return properties.AppendString(b, strings.ToValidUTF8(s, "\uFFFD"))
-}
-
-// Header values that never change are shared: an answer sets them without allocating.
-var (
-	one         = []string{"1"}
-	yes         = []string{"true"}
-	closing     = []string{"close"}
-	jsonType    = []string{"application/json"}
-	problemType = []string{"application/problem+json"}
-)
-
-// write sends the answer.
-func (x *exchange) write(status int, body []byte) {
-	x.status = status
-	x.w.WriteHeader(status)
-	if len(body) > 0 {
-		_, _ = x.w.Write(body) // a caller that is gone cannot be told
-	}
-}
-
-// answer sends a JSON document.
-func (x *exchange) answer(status int, body []byte) error {
-	x.w.Header()["Content-Type"] = jsonType
-	x.write(status, body)
-	return nil
 }

@@ -1,4 +1,4 @@
-package httpapi
+package httpkit
 
 import (
 	"net/http"
@@ -17,7 +17,7 @@ var (
 )
 
 // origin is that of the web page which sends the request; empty when no page does, or one of the server's own.
-func (x *exchange) origin() string {
+func (x *Exchange) origin() string {
 	header := x.r.Header["Origin"]
 	if len(header) == 0 {
 		return ""
@@ -31,26 +31,26 @@ func (x *exchange) origin() string {
 }
 
 // allowPage lets the page read the answer, also one that refuses, once the gate knows it as one of the tenant's.
-func (x *exchange) allowPage() {
-	if x.caller.Origin == "" {
+func (x *Exchange) allowPage() {
+	if x.Caller.Origin == "" {
 		return
 	}
 	h := x.w.Header()
-	h["Access-Control-Allow-Origin"] = []string{x.caller.Origin}
+	h["Access-Control-Allow-Origin"] = []string{x.Caller.Origin}
 	h["Access-Control-Expose-Headers"] = exposed
 	h["Vary"] = varyOrigin
 }
 
 // isPreflight reports whether a browser asks, before it sends a request for a page, if it may.
-func (x *exchange) isPreflight() bool {
+func (x *Exchange) isPreflight() bool {
 	return x.r.Method == http.MethodOptions && len(x.r.Header["Origin"]) > 0 && len(x.r.Header["Access-Control-Request-Method"]) > 0
 }
 
 // preflight answers a browser that asks. It has no key, so any tenant's origin will do: the request that follows is
 // judged by its own.
-func (x *exchange) preflight(methods string) error {
+func (x *Exchange) preflight(methods string) error {
 	origin := strings.Join(x.r.Header["Origin"], ",")
-	known, err := x.s.options.Gate.KnowsOrigin(x.r.Context(), origin)
+	known, err := x.handler.options.Gate.KnowsOrigin(x.r.Context(), origin)
 	if err != nil {
 		return err
 	}
@@ -63,6 +63,6 @@ func (x *exchange) preflight(methods string) error {
 	h["Access-Control-Allow-Headers"] = sentByPages
 	h["Access-Control-Max-Age"] = askAgain
 	h["Vary"] = varyAsked
-	x.write(http.StatusNoContent, nil)
+	x.Write(http.StatusNoContent, nil)
 	return nil
 }

@@ -1,4 +1,4 @@
-package httpapi
+package httpkit
 
 import (
 	"testing"
@@ -14,13 +14,13 @@ func TestDurations(t *testing.T) {
 		"1d12h": {36 * time.Hour, "36h"}, "0": {0, "0s"}, "0d": {0, "0s"}, "1.5h": {90 * time.Minute, "1h30m"}, "100ms": {100 * time.Millisecond, "100ms"},
 		"1h0m5s": {time.Hour + 5*time.Second, "1h0m5s"}, "10m": {10 * time.Minute, "10m"}, "10h": {10 * time.Hour, "10h"}, "1µs": {time.Microsecond, "1µs"},
 	} {
-		d, err := parseDuration(text)
-		if err != nil || d != want.d || formatDuration(d) != want.canon {
-			t.Errorf("%s: %v %v, written %s, want %s", text, d, err, formatDuration(d), want.canon)
+		d, err := ParseDuration(text)
+		if err != nil || d != want.d || FormatDuration(d) != want.canon {
+			t.Errorf("%s: %v %v, written %s, want %s", text, d, err, FormatDuration(d), want.canon)
 		}
 	}
 	for _, text := range []string{"", "5", "-5s", "+5s", "d", "-1d", "1d-1h", "1d+1h", "1.5d", "1dd", "1d1", "h", "5 s", "106752d", "99999999999d", "9223372036s999999h", "106751d24h"} {
-		if d, err := parseDuration(text); err == nil {
+		if d, err := ParseDuration(text); err == nil {
 			t.Errorf("%q was read as %s", text, d)
 		}
 	}
@@ -31,15 +31,15 @@ func FuzzDuration(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		d, err := parseDuration(text)
+		d, err := ParseDuration(text)
 		if err != nil {
 			return
 		}
 		if d < 0 {
 			t.Fatalf("%q is %s", text, d)
 		}
-		if again, err := parseDuration(formatDuration(d)); err != nil || again != d {
-			t.Fatalf("%q is %s, written %s, read %s, %v", text, d, formatDuration(d), again, err)
+		if again, err := ParseDuration(FormatDuration(d)); err != nil || again != d {
+			t.Fatalf("%q is %s, written %s, read %s, %v", text, d, FormatDuration(d), again, err)
 		}
 	})
 }

@@ -1,4 +1,4 @@
-package httpapi
+package httpkit
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 // that says what it is: progress, something found, and in the end either result or error. An answer without one of
 // these two was cut off. What goes wrong before the first line is an ordinary problem with its status.
 
-var ndjsonType = []string{mediaNDJSON}
+var ndjsonType = []string{MediaNDJSON}
 
 const (
 	// maxStreams bounds the streamed answers that are under way, since each keeps reading the store.
@@ -62,8 +62,8 @@ func (s *streams) end(alone string) {
 }
 
 // stream is an answer of lines. It belongs to the goroutine that serves the request.
-type stream struct {
-	x       *exchange
+type Stream struct {
+	x       *Exchange
 	control *http.ResponseController
 	buf     []byte
 	last    time.Time // when progress was sent
@@ -71,28 +71,28 @@ type stream struct {
 
 // stream lets fn answer with lines. The context ends when the caller has gone away, a line cannot be sent, or the
 // server stops. HEAD is answered without doing anything.
-func (x *exchange) stream(alone string, fn func(ctx context.Context, s *stream) error) error {
+func (x *Exchange) Stream(alone string, fn func(ctx context.Context, s *Stream) error) error {
 	if x.r.Method == http.MethodHead {
 		x.w.Header()["Content-Type"] = ndjsonType
-		x.write(http.StatusOK, nil)
+		x.Write(http.StatusOK, nil)
 		return nil
 	}
-	if err := x.s.streams.begin(alone); err != nil {
+	if err := x.handler.streams.begin(alone); err != nil {
 		return err
 	}
-	defer x.s.streams.end(alone)
+	defer x.handler.streams.end(alone)
 	ctx, stop := context.WithCancelCause(x.r.Context())
 	defer stop(nil)
 	ended := make(chan struct{})
 	defer close(ended)
 	go func() {
 		select {
-		case <-x.s.streams.drained:
+		case <-x.handler.streams.drained:
 			stop(problem.New(problem.Unavailable, "the server is shutting down"))
 		case <-ended:
 		}
 	}()
-	s := &stream{x: x, control: http.NewResponseController(x.w)}
+	s := &Stream{x: x, control: http.NewResponseController(x.w)}
 	err := fn(ctx, s)
 	if cause := context.Cause(ctx); err != nil && ctx.Err() != nil && !errors.Is(cause, context.Canceled) {
 		err = cause
@@ -101,7 +101,7 @@ func (x *exchange) stream(alone string, fn func(ctx context.Context, s *stream) 
 }
 
 // end sends the last line. An error before the first one is answered as any other.
-func (s *stream) end(err error) error {
+func (s *Stream) end(err error) error {
 	if err == nil {
 		err = s.flush()
 	}
@@ -111,13 +111,13 @@ func (s *stream) end(err error) error {
 	p := s.x.problemOf(err)
 	s.x.err = err
 	// A caller that is gone cannot be answered.
-	_ = s.line("error", func(b []byte) []byte { return s.x.appendProblem(b, p) })
+	_ = s.Line("error", func(b []byte) []byte { return s.x.route.shape.Append(b, s.x.refusal(p)) })
 	_ = s.flush()
 	return nil
 }
 
-// line adds a line with one member, whose value is appended by fn.
-func (s *stream) line(name string, fn func(b []byte) []byte) error {
+// Line adds a line with one member, whose value is appended by fn.
+func (s *Stream) Line(name string, fn func(b []byte) []byte) error {
 	s.buf = append(s.buf, '{', '"')
 	s.buf = append(append(s.buf, name...), '"', ':')
 	s.buf = append(fn(s.buf), '}', '\n')
@@ -127,35 +127,35 @@ func (s *stream) line(name string, fn func(b []byte) []byte) error {
 	return s.flush()
 }
 
-// document adds a line whose value is encoded from a shape of plain fields.
-func (s *stream) document(name string, shape any) error {
+// Document adds a line whose value is encoded from a shape of plain fields.
+func (s *Stream) Document(name string, shape any) error {
 	value, err := json.Marshal(shape)
 	if err != nil {
 		return err
 	}
-	return s.line(name, func(b []byte) []byte { return append(b, value...) })
+	return s.Line(name, func(b []byte) []byte { return append(b, value...) })
 }
 
-// progress sends a line now and then. What was gathered goes with it.
-func (s *stream) progress(shape any) error {
+// Progress sends a line now and then. What was gathered goes with it.
+func (s *Stream) Progress(shape any) error {
 	if time.Since(s.last) < progressEvery {
 		return nil
 	}
 	s.last = time.Now()
-	if err := s.document("progress", shape); err != nil {
+	if err := s.Document("progress", shape); err != nil {
 		return err
 	}
 	return s.flush()
 }
 
 // flush sends what was gathered. Each time the caller has as long to take it as for a whole answer elsewhere.
-func (s *stream) flush() error {
+func (s *Stream) flush() error {
 	if s.x.status == 0 {
 		s.x.w.Header()["Content-Type"] = ndjsonType
 		s.x.status = http.StatusOK
 		s.x.w.WriteHeader(http.StatusOK)
 	}
-	err := s.control.SetWriteDeadline(time.Now().Add(s.x.s.options.WriteTimeout))
+	err := s.control.SetWriteDeadline(time.Now().Add(s.x.handler.options.WriteTimeout))
 	if err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return err
 	}
