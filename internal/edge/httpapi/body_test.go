@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/zstd"
+
 	"github.com/tallystick/tallystick/internal/edge/httpkit"
 )
 

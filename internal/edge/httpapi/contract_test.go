@@ -3,6 +3,7 @@ package httpapi
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -124,6 +125,7 @@ func TestContract(t *testing.T) {
 	w.check = func(c call, a answer) { ct.check(w, c, a) }
 	w.addTenant("shut")
 	w.story()
+	w.driveExamples(ct)
 	w.do(call{method: "POST", path: "/v1/tenants/shut/close", key: "operator"}).status(t, 200)
 	for _, rt := range (*Server)(nil).routes() {
 		w.driveRefusals(rt)
@@ -220,6 +222,37 @@ func (w *world) story() {
 	w.do(call{method: "GET", path: "/metrics", key: "operator"}).status(t, 200)
 	for _, path := range []string{"/healthz", "/readyz", "/openapi.yaml"} {
 		w.do(call{method: "GET", path: path}).status(t, 200)
+	}
+}
+
+// creations are the routes by which a tenant makes something, with the document's example of a body.
+func creations(t *testing.T, doc *openapi3.T) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	for _, rt := range (*Server)(nil).routes() {
+		if rt.method != "POST" || rt.who != ofTenant || strings.Contains(rt.pattern, "{") || rt.pattern == eventsPath {
+			continue
+		}
+		body := doc.Paths.Value(rt.pattern).Post.RequestBody.Value.Content.Get(httpkit.MediaJSON)
+		example, err := json.Marshal(body.Schema.Value.Example)
+		if err != nil || body.Schema.Value.Example == nil {
+			t.Errorf("the body of POST %s has no example: %v", rt.pattern, err)
+		}
+		out[rt.pattern] = string(example)
+	}
+	return out
+}
+
+// driveExamples makes what the story does not know of, as the document's example has it, and reads it.
+func (w *world) driveExamples(ct *contract) {
+	for path, body := range creations(w.t, ct.doc) {
+		if ct.seen["POST "+path+" 201"] {
+			continue
+		}
+		a := w.do(call{method: "POST", path: path, key: "admin", body: body}).status(w.t, 201)
+		for _, read := range []string{path, a.header.Get("Location")} {
+			w.do(call{method: "GET", path: read, key: "admin"}).status(w.t, 200)
+		}
 	}
 }
 
@@ -333,6 +366,10 @@ func (w *world) closedExample(rt route, c call) call {
 		c.body = `{"apply":true,"reason":"r"}`
 	case "/v1/adjustments":
 		c.body = `{"meter":"calls","customer":"c","period":"2026-11","amount":"1","reason":"r"}`
+	default:
+		if example, known := creations(w.t, newContract(w.t).doc)[rt.pattern]; known {
+			c.body = example
+		}
 	}
 	return c
 }

@@ -3,7 +3,9 @@ package httpapi
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 )
@@ -30,10 +32,23 @@ func (all *everyStore) play() {
 	all.usage()
 	all.late()
 	all.people()
+	all.examples()
 	all.tick(time.Hour)
 	all.make("operator", "POST", "/v1/tenants/zeta/close", "", 200)
 	all.make("operator", "PATCH", "/v1/tenants/acme",
 		`{"name":"Acme & Söhne","allowed_origins":["https://acme.test"]}`, 200)
+}
+
+// examples makes, for two tenants, what nothing before has made, as the document's example has it.
+func (all *everyStore) examples() {
+	all.t.Helper()
+	bodies := creations(all.t, newContract(all.t).doc)
+	for _, path := range slices.Sorted(maps.Keys(bodies)) {
+		if !all.made[path] {
+			all.make("admin", "POST", path, bodies[path], 201)
+			all.make("bolt", "POST", path, bodies[path], 201)
+		}
+	}
 }
 
 // make sends a write and wants it to succeed; an admin key that it makes is known by the tenant's name from then on.

@@ -24,11 +24,12 @@ type everyStore struct {
 	worlds []*world
 	asked  int
 	full   map[string]bool // routes that answered 200 with more than an empty list
+	made   map[string]bool // paths that were written to
 }
 
 func newEveryStore(t *testing.T) *everyStore {
 	t.Helper()
-	all := &everyStore{t: t, full: map[string]bool{}}
+	all := &everyStore{t: t, full: map[string]bool{}, made: map[string]bool{}}
 	for _, name := range []string{"naive", "engine", "postgres"} {
 		all.names = append(all.names, name)
 		all.worlds = append(all.worlds, newWorldOn(t, openers[name], gate.Options{}))
@@ -39,6 +40,7 @@ func newEveryStore(t *testing.T) *everyStore {
 // do sends a call to every store and wants one answer. It returns the first store's.
 func (all *everyStore) do(c call) answer {
 	all.t.Helper()
+	all.made[c.path] = all.made[c.path] || c.method == http.MethodPost
 	answers := make([]answer, len(all.worlds))
 	var wg sync.WaitGroup
 	for i, w := range all.worlds {

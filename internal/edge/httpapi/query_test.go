@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/getkin/kin-openapi/openapi3"
+
 	"github.com/tallystick/tallystick/internal/edge/httpkit"
 )
 
