@@ -27,6 +27,17 @@ func IdempotencyKey(key string) CallOption { return func(r *call) { r.idempotenc
 // too.
 func AllResults() CallOption { return func(r *call) { r.allResults = true } }
 
+// Atomic makes SendEvents all or nothing: if one event is refused, or in conflict
+// with what is recorded, none is recorded, and the error is a *Problem with the
+// code batch_refused whose Results say which and why.
+func Atomic() CallOption {
+	return func(r *call) {
+		if r.facts {
+			r.query = url.Values{"atomic": {"true"}}
+		}
+	}
+}
+
 // call is one request to be made, over as many attempts as it takes.
 type call struct {
 	method string

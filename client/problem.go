@@ -31,6 +31,8 @@ type Problem struct {
 	Detail    string       `json:"detail"`
 	RequestID string       `json:"request_id"`
 	Errors    []FieldError `json:"errors"`
+	// Results are the refusals of an Atomic batch.
+	Results []Verdict `json:"results"`
 
 	// RetryAfter is how long the server asked to wait; 0 when it did not.
 	RetryAfter time.Duration `json:"-"`

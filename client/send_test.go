@@ -213,3 +213,20 @@ func TestGzip(t *testing.T) {
 		})
 	}
 }
+
+func TestAnAtomicBatchThatIsRefusedIsAProblemWithItsRefusals(t *testing.T) {
+	body := `{"title":"The batch is refused","status":422,"code":"batch_refused","results":[{"index":1,"id":"b","status":"rejected","code":"future","detail":"d"}]}`
+	s, url := serve(t, reply(422, body, "Content-Type", "application/problem+json", "Tally-Quota-Exceeded", "1"))
+	_, err := newClient(t, url).SendEvents(context.Background(), []client.Event{{ID: "a"}, {ID: "b"}}, client.Atomic())
+	var p *client.Problem
+	if !errors.As(err, &p) || p.Attempts != 1 || !p.QuotaExceeded {
+		t.Fatalf("error %v", err)
+	}
+	want := []client.Verdict{{Index: 1, ID: "b", Status: client.Rejected, Code: "future", Detail: "d"}}
+	if diff := cmp.Diff(want, p.Results); diff != "" {
+		t.Error(diff)
+	}
+	if got := s.requests()[0].uri; got != "/v1/events?atomic=true" {
+		t.Errorf("asked for %s", got)
+	}
+}

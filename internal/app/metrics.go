@@ -19,7 +19,7 @@ type metrics struct {
 	requests *prometheus.CounterVec
 	took     *prometheus.HistogramVec
 	events   *prometheus.CounterVec
-	verdicts [usage.Rejected + 1]prometheus.Counter
+	verdicts [usage.Withheld + 1]prometheus.Counter
 	keyed    *prometheus.CounterVec
 	changes  *prometheus.CounterVec
 	refused  *prometheus.CounterVec
@@ -39,7 +39,7 @@ func newMetrics() *metrics {
 			[]string{"method", "route"}),
 		events: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "tallystick", Name: "events_total",
 			Help: "Usage events judged, by verdict. Conflicts are facts that somebody believes to be billed and are " +
-				"not."}, []string{"status"}),
+				"not; withheld ones had a refused neighbor in an atomic batch."}, []string{"status"}),
 		keyed: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "tallystick",
 			Name: "idempotent_requests_total",
 			Help: "Writes with an Idempotency-Key, by what became of them: first, replayed, reused with another " +
@@ -61,7 +61,7 @@ func newMetrics() *metrics {
 	m.registry.MustRegister(collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), m.requests, m.took, m.events, m.keyed,
 		m.changes, m.refused, m.alone, m.turns)
-	for s := usage.Accepted; s <= usage.Rejected; s++ {
+	for s := usage.Accepted; s <= usage.Withheld; s++ {
 		m.verdicts[s] = m.events.WithLabelValues(s.String())
 	}
 	return m

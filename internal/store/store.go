@@ -22,6 +22,8 @@ type Batch struct {
 	Tenant string
 	By     string // the API key or the source that brings the facts; their rows name it
 	Events []usage.Event
+	// Atomic: one refusal, also a conflict, refuses all; see usage.Rehearse.
+	Atomic bool
 }
 
 // MaxBatch bounds the events of a batch.
@@ -46,8 +48,9 @@ func (b *Batch) Check() error {
 // changed, except that a context that ends while a commit is under way leaves its fate unknown: a retry is absorbed.
 type Store interface {
 	// Record judges and commits the batch's facts and answers when all that the verdicts rest on is durable. Verdicts
-	// stand in the order of the events. A closed tenant knows its facts as duplicates and refuses all others. Errors:
-	// NotFound (no such tenant), TooLarge, Malformed (see Batch.Check).
+	// stand in the order of the events. A closed tenant knows its facts as duplicates and refuses all others. Of an
+	// atomic batch with a refusal nothing is committed, and the facts that are not refused are answered Withheld.
+	// Errors: NotFound (no such tenant), TooLarge, Malformed (see Batch.Check).
 	Record(ctx context.Context, b Batch) ([]usage.Verdict, error)
 
 	// Update runs fn and commits the changes it appended, all or none; an error of fn discards them and is returned as

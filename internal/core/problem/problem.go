@@ -28,6 +28,7 @@ const (
 // Refusals of a whole request.
 const (
 	Malformed        Code = "malformed"          // the bytes are not what the content type says
+	BatchRefused     Code = "batch_refused"      // an event of an atomic batch was refused
 	Unauthorized     Code = "unauthorized"       // no key, or a bad one
 	Forbidden        Code = "forbidden"          // the key may not do this
 	NotFound         Code = "not_found"          // not there, or not yours

@@ -92,7 +92,7 @@ func (b *book) correction(t *rapid.T, n int) usage.Event {
 }
 
 func (b *book) send(t *rapid.T, e usage.Event) {
-	want, err := b.story.record([]usage.Event{e})
+	want, err := b.story.record([]usage.Event{e}, false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -90,9 +90,9 @@ func Judge(st State, f *Fact, seq uint64, now calendar.Micros, row *Row) Verdict
 }
 
 // closedOr is why a fact is refused that is not in the ledger: a closed tenant takes none, whatever else is wrong with
-// it.
+// it. Who may not do this at all learns nothing more.
 func closedOr(st State, p *problem.Error) *problem.Error {
-	if st.TenantClosed() {
+	if st.TenantClosed() && (p == nil || p.Code != problem.Forbidden) {
 		return problem.New(problem.TenantClosed, "the tenant is closed: it stays readable and takes no new events")
 	}
 	return p

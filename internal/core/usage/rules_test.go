@@ -20,7 +20,7 @@ import (
 //	ledger [now=T]            a new ledger; each input line is a meter
 //	meter SLUG AGG [options]  one more meter; options are those of the contract: lateness= late= key_policy= key_fields=(a, b) …
 //	patch-meter SLUG option…  a change of a meter
-//	send [now=T] [details]    a batch; each input line is an event, its properties written p.name=JSON scalar
+//	send [now=T] [details] [atomic]    a batch; each input line is an event, its properties written p.name=JSON scalar
 //	orders [totals]           the batch in every order, each with every fact delivered twice, on a copy of the ledger's meters
 //	counter SLUG CUSTOMER MONTH, rows, adjustments    what can be read
 //	adjust SLUG CUSTOMER MONTH amount=A reason=R       a person's adjustment
@@ -88,7 +88,7 @@ func (s *story) send(d *datadriven.TestData) (string, error) {
 	for i := range events {
 		events[i].Corrects = s.long(events[i].Corrects)
 	}
-	verdicts, err := s.record(events)
+	verdicts, err := s.record(events, d.HasArg("atomic"))
 	if err != nil {
 		return "", err
 	}
@@ -283,7 +283,7 @@ func (s *story) orders(d *datadriven.TestData) (string, error) {
 		for _, i := range order {
 			batch = append(batch, facts[i], facts[order[0]], facts[i])
 		}
-		verdicts, err := other.record(batch)
+		verdicts, err := other.record(batch, false)
 		if err != nil {
 			return err
 		}

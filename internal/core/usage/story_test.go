@@ -102,8 +102,8 @@ func (s *story) view(fn func(store.View) error) error {
 	return s.store.View(context.Background(), acme, fn)
 }
 
-func (s *story) record(events []usage.Event) ([]usage.Verdict, error) {
-	return s.store.Record(context.Background(), store.Batch{Tenant: acme, Events: slices.Clone(events)})
+func (s *story) record(events []usage.Event, atomic bool) ([]usage.Verdict, error) {
+	return s.store.Record(context.Background(), store.Batch{Tenant: acme, Events: slices.Clone(events), Atomic: atomic})
 }
 
 func (s *story) eachRow(fn func(store.View, *ledger.Row) error) error {

@@ -23,9 +23,11 @@ const (
 	Overage  // kept, over a soft limit
 	Conflict
 	Rejected
+	Withheld // not recorded, with nothing wrong: another event of its atomic batch was refused
 )
 
-var statusNames = [...]string{Accepted: "accepted", Duplicate: "duplicate", Adjusted: "adjusted", Overage: "overage", Conflict: "conflict", Rejected: "rejected"}
+var statusNames = [...]string{Accepted: "accepted", Duplicate: "duplicate", Adjusted: "adjusted", Overage: "overage", Conflict: "conflict", Rejected: "rejected",
+	Withheld: "withheld"}
 
 func (s Status) String() string { return statusNames[s] }
 
@@ -47,6 +49,14 @@ type Verdict struct {
 	Status  Status
 	Overage bool // with Adjusted: also over a soft limit
 }
+
+// Kept reports whether the event became a row.
+func (v *Verdict) Kept() bool {
+	return v.Status == Accepted || v.Status == Adjusted || v.Status == Overage
+}
+
+// Refused reports whether something is wrong with the event.
+func (v *Verdict) Refused() bool { return v.Status == Conflict || v.Status == Rejected }
 
 // Why says why a row stands outside the on-time fold.
 type Why uint8

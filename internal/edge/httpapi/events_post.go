@@ -36,7 +36,8 @@ const maxKeptAnswer = 64 << 10
 
 // acceptEvents serves POST /v1/events.
 func (*Server) acceptEvents(x *httpkit.Exchange) error {
-	if err := x.NoQuery(); err != nil {
+	atomic, err := isAtomic(x)
+	if err != nil {
 		return err
 	}
 	key, err := x.RequestKey(request.MaxKeyFacts)
@@ -56,7 +57,11 @@ func (*Server) acceptEvents(x *httpkit.Exchange) error {
 	if err != nil {
 		return err
 	}
-	verdicts, err := x.Caller.Record(x.Context(), batch.Events, key)
+	record := x.Caller.Record
+	if atomic && !batch.Single { // one event is whole as it is
+		record = x.Caller.RecordAtomic
+	}
+	verdicts, err := record(x.Context(), batch.Events, key)
 	x.ShowStanding()
 	if err != nil {
 		// The scratch is left to the collector: after a context that ended early, a store may still be reading the
@@ -69,7 +74,7 @@ func (*Server) acceptEvents(x *httpkit.Exchange) error {
 	if batch.Single {
 		err = answerSingle(x, &batch.Events[0], &verdicts[0], s)
 	} else {
-		err = answerBatch(x, batch.Events, verdicts, s)
+		err = answerBatch(x, batch.Events, verdicts, atomic, s)
 	}
 	clear(batch.Events) // so that the pool does not keep bodies
 	s.events = batch.Events[:0]
@@ -78,6 +83,24 @@ func (*Server) acceptEvents(x *httpkit.Exchange) error {
 	}
 	scratches.Put(s)
 	return err
+}
+
+// isAtomic reads whether one refusal shall refuse the whole batch.
+func isAtomic(x *httpkit.Exchange) (bool, error) {
+	if x.Request().URL.RawQuery == "" {
+		return false, nil
+	}
+	q, err := x.Query("atomic")
+	if err != nil {
+		return false, err
+	}
+	switch q.Get("atomic") {
+	case "true":
+		return true, nil
+	case "", "false":
+		return false, nil
+	}
+	return false, httpkit.BadParameter("atomic", "must be true or false")
 }
 
 // decode reads events from a body.
@@ -132,9 +155,19 @@ func refusal(v *usage.Verdict) error {
 	return v.Problem
 }
 
+// refuseBatch answers an atomic batch of which nothing was recorded: a problem that lists every refusal.
+func refuseBatch(x *httpkit.Exchange, events []usage.Event, verdicts []usage.Verdict, refused int, s *scratch) error {
+	p := problem.New(problem.BatchRefused, "%d of %d events are refused, so that none was recorded: results says which and why",
+		refused, len(events))
+	b := append(s.answer[:0], `,"results":[`...)
+	b = appendResults(b, events, verdicts, (*usage.Verdict).Refused)
+	s.answer = append(b, ']')
+	return x.RefuseWith(p, s.answer)
+}
+
 // answerBatch counts the verdicts and lists those that are not plain acceptances, or all if the caller prefers so.
-func answerBatch(x *httpkit.Exchange, events []usage.Event, verdicts []usage.Verdict, s *scratch) error {
-	var n [usage.Rejected + 1]int
+func answerBatch(x *httpkit.Exchange, events []usage.Event, verdicts []usage.Verdict, atomic bool, s *scratch) error {
+	var n [usage.Withheld + 1]int
 	overage, quota := 0, false
 	for i := range verdicts {
 		v := &verdicts[i]
@@ -145,13 +178,16 @@ func answerBatch(x *httpkit.Exchange, events []usage.Event, verdicts []usage.Ver
 		quota = quota || v.Problem != nil && v.Problem.Code == problem.QuotaExceeded
 	}
 	h := x.Header()
-	if overage > 0 {
-		h["Tally-Overage"] = yes
-	}
 	if quota {
 		// The batch was answered: a Retry-After would have clients send all of it again. Each refused event says when
 		// its quota resets.
 		h["Tally-Quota-Exceeded"] = one
+	}
+	if refused := n[usage.Conflict] + n[usage.Rejected]; atomic && refused > 0 {
+		return refuseBatch(x, events, verdicts, refused, s)
+	}
+	if overage > 0 {
+		h["Tally-Overage"] = yes
 	}
 	b := append(s.answer[:0], '{')
 	b = render.Int(b, "accepted", int64(n[usage.Accepted]+n[usage.Adjusted]+n[usage.Overage]))
@@ -161,18 +197,20 @@ func answerBatch(x *httpkit.Exchange, events []usage.Event, verdicts []usage.Ver
 	b = render.Int(b, "conflicts", int64(n[usage.Conflict]))
 	b = render.Int(b, "rejected", int64(n[usage.Rejected]))
 	b = append(b, `,"results":[`...)
-	if all := prefersAll(x); all || n[usage.Accepted] < len(verdicts) {
-		b = appendResults(b, events, verdicts, all)
+	if prefersAll(x) {
+		b = appendResults(b, events, verdicts, func(*usage.Verdict) bool { return true })
+	} else if n[usage.Accepted] < len(verdicts) {
+		b = appendResults(b, events, verdicts, func(v *usage.Verdict) bool { return v.Status != usage.Accepted })
 	}
 	s.answer = append(b, "]}\n"...)
 	return x.Answer(http.StatusOK, s.answer)
 }
 
-func appendResults(b []byte, events []usage.Event, verdicts []usage.Verdict, all bool) []byte {
+func appendResults(b []byte, events []usage.Event, verdicts []usage.Verdict, wanted func(*usage.Verdict) bool) []byte {
 	first := true
 	for i := range verdicts {
 		v := &verdicts[i]
-		if v.Status == usage.Accepted && !all {
+		if !wanted(v) {
 			continue
 		}
 		if !first {

@@ -39,6 +39,8 @@ func awkward() map[string]string {
 		"no key":                       strings.Replace(post, "Authorization", "X-Authorization", 1) + post,
 		"two keys":                     plainPost("a", "Authorization: Bearer x") + post,
 		"query":                        strings.Replace(post, "/v1/events", "/v1/events?x=1", 1),
+		"atomic":                       strings.Replace(post, "/v1/events", "/v1/events?atomic=true", 1) + post,
+		"atomic or what":               strings.Replace(post, "/v1/events", "/v1/events?atomic=maybe", 1) + post,
 		"get":                          get + post,
 		"then get":                     post + get + post,
 		"options of all":               "OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n" + post,

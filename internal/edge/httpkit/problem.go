@@ -48,6 +48,7 @@ var kinds = map[problem.Code]kind{
 	problem.Unavailable:         {http.StatusServiceUnavailable, "Unavailable", 5 * time.Second},
 	problem.Timeout:             {http.StatusServiceUnavailable, "Not done in time", time.Second},
 	problem.Internal:            {http.StatusInternalServerError, "Internal error", 0},
+	problem.BatchRefused:        {http.StatusUnprocessableEntity, "The batch is refused", 0},
 	problem.Invalid:             {http.StatusUnprocessableEntity, "Invalid", 0},
 }
 
@@ -133,6 +134,17 @@ func (x *Exchange) refuse(err error) {
 	b := append(x.route.shape.Append(make([]byte, 0, 512), r), '\n')
 	h["Content-Type"] = []string{x.route.shape.Media}
 	x.Write(r.Status, b)
+}
+
+// RefuseWith answers with a problem that has members beyond those of its shape, which writes an object of JSON; more is
+// what follows the last of them, from its comma on. The reasons in it are not the server's: nothing is logged.
+func (x *Exchange) RefuseWith(p *problem.Error, more []byte) error {
+	r := x.refusal(p)
+	b := x.route.shape.Append(make([]byte, 0, 512+len(more)), r)
+	b = append(append(b[:len(b)-1], more...), '}', '\n')
+	x.w.Header()["Content-Type"] = []string{x.route.shape.Media}
+	x.Write(r.Status, b)
+	return nil
 }
 
 func appendProblem(b []byte, r *Refusal) []byte {

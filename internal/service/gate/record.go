@@ -17,14 +17,23 @@ import (
 // learns from a refusal nothing about totals or plans. A large batch may wait for its turn. Errors: RateLimited,
 // TooLarge, and those of any store.
 func (v *Visit) Record(ctx context.Context, events []usage.Event, requestKey string) ([]usage.Verdict, error) {
+	return v.record(ctx, store.Batch{Events: events}, requestKey)
+}
+
+// RecordAtomic is Record for a batch of which nothing is recorded if any of it is refused.
+func (v *Visit) RecordAtomic(ctx context.Context, events []usage.Event, requestKey string) ([]usage.Verdict, error) {
+	return v.record(ctx, store.Batch{Events: events, Atomic: true}, requestKey)
+}
+
+func (v *Visit) record(ctx context.Context, b store.Batch, requestKey string) ([]usage.Verdict, error) {
 	if requestKey != "" {
-		for i := range events {
-			if events[i].ID == "" {
-				events[i].ID = requestKey + "#" + strconv.Itoa(i)
+		for i := range b.Events {
+			if b.Events[i].ID == "" {
+				b.Events[i].ID = requestKey + "#" + strconv.Itoa(i)
 			}
 		}
 	}
-	verdicts, err := v.judged(ctx, events)
+	verdicts, err := v.judged(ctx, b)
 	if err != nil {
 		return nil, err
 	}
@@ -43,39 +52,24 @@ func (v *Visit) Record(ctx context.Context, events []usage.Event, requestKey str
 
 func (v *Visit) may(do tenant.Scope) bool { return v.Operator || v.Scopes.Allows(do) }
 
-// judged has the store judge the events, or all but the corrections when the caller may not correct.
-func (v *Visit) judged(ctx context.Context, events []usage.Event) ([]usage.Verdict, error) {
-	corrections := 0
+// judged has the store judge the events. Corrections of a caller who may not correct are marked, so that the store
+// refuses them in their place among the others; when there are no others it is not asked.
+func (v *Visit) judged(ctx context.Context, b store.Batch) ([]usage.Verdict, error) {
+	forbidden := 0
 	if !v.may(tenant.Billing) {
-		for i := range events {
-			if events[i].Corrects != "" {
-				corrections++
+		for i := range b.Events {
+			if b.Events[i].Corrects != "" {
+				b.Events[i].Invalid = errMayNotCorrect
+				forbidden++
 			}
 		}
 	}
-	if corrections == 0 {
-		return v.pass(ctx, events)
+	if forbidden < len(b.Events) || forbidden == 0 {
+		return v.pass(ctx, b, len(b.Events)-forbidden)
 	}
-	others := make([]usage.Event, 0, len(events)-corrections)
-	for i := range events {
-		if events[i].Corrects == "" {
-			others = append(others, events[i])
-		}
-	}
-	var rest []usage.Verdict
-	if len(others) > 0 {
-		var err error
-		if rest, err = v.pass(ctx, others); err != nil {
-			return nil, err
-		}
-	}
-	verdicts := make([]usage.Verdict, len(events))
-	for i := range events {
-		if events[i].Corrects != "" {
-			verdicts[i] = usage.Verdict{Status: usage.Rejected, Problem: errMayNotCorrect}
-			continue
-		}
-		verdicts[i], rest = rest[0], rest[1:]
+	verdicts := make([]usage.Verdict, len(b.Events))
+	for i := range verdicts {
+		verdicts[i] = usage.Verdict{Status: usage.Rejected, Problem: errMayNotCorrect}
 	}
 	return verdicts, nil
 }
@@ -83,15 +77,16 @@ func (v *Visit) judged(ctx context.Context, events []usage.Event) ([]usage.Verdi
 // errMayNotCorrect says the same whether the corrected event exists or not.
 var errMayNotCorrect = problem.New(problem.Forbidden, "a correction needs an API key with the scope billing")
 
-// pass counts the events and gives them to the store.
-func (v *Visit) pass(ctx context.Context, events []usage.Event) ([]usage.Verdict, error) {
-	if err := v.take(ctx, limit.Cost{Events: int64(len(events))}); err != nil {
+// pass counts events and gives the batch to the store.
+func (v *Visit) pass(ctx context.Context, b store.Batch, counted int) ([]usage.Verdict, error) {
+	if err := v.take(ctx, limit.Cost{Events: int64(counted)}); err != nil {
 		return nil, err
 	}
-	leave, err := v.gate.turns.Enter(ctx, v.Tenant, len(events))
+	leave, err := v.gate.turns.Enter(ctx, v.Tenant, len(b.Events))
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
-	return v.gate.store.Record(ctx, store.Batch{Tenant: v.Tenant, By: v.KeyID, Events: events})
+	b.Tenant, b.By = v.Tenant, v.KeyID
+	return v.gate.store.Record(ctx, b)
 }

@@ -200,6 +200,9 @@ func (e *Engine) decideFacts(g *group, w *work) {
 	}
 	h := &e.judging
 	*h = history{e: e, b: b, at: w.epoch, hash: h.hash, fetched: &w.fetched, plans: &w.plans}
+	if w.atomic && w.refused(h, s) {
+		return
+	}
 	alerts := 0
 	for i := range w.facts {
 		f := &w.facts[i]
@@ -207,23 +210,37 @@ func (e *Engine) decideFacts(g *group, w *work) {
 		row := s.slot()
 		v := usage.Judge(h, &f.Fact, s.first+uint64(len(s.rows)), s.at, row)
 		w.verdicts[i] = v
-		switch v.Status {
-		case usage.Accepted, usage.Adjusted, usage.Overage:
+		var err error
+		switch {
+		case v.Kept():
 			s.keep(w.by, row)
 			e.index.Insert(keyindex.Entry{Hash: f.hash, Check: f.check, Seq: v.Seq})
-			err := e.chain(s, h, row)
+			err = e.chain(s, h, row)
 			if err == nil && w.thresholds > 0 {
 				var n int
 				n, err = e.alert(s, h, row, quota.MaxAlerts-alerts)
 				alerts += n
 			}
-			if err != nil {
-				w.err = e.halfDecided(err) // judging brought all that they read into memory
-				return
-			}
+		case w.atomic && v.Refused():
+			err = v.Problem // the rehearsal read the same and found nothing wrong
+		}
+		if err != nil {
+			w.err = e.halfDecided(err) // judging brought all that they read into memory
+			return
 		}
 	}
 	e.touched(g, s)
+}
+
+// refused reports whether an atomic batch must leave nothing behind. Engine.mu is held.
+func (w *work) refused(h *history, s *sectionBuild) bool {
+	fact := func(i int) *usage.Fact {
+		h.fact = &w.facts[i]
+		return &h.fact.Fact
+	}
+	var refused bool
+	refused, w.err = usage.Rehearse(h, fact, s.first+uint64(len(s.rows)), s.at, w.verdicts)
+	return refused || w.err != nil
 }
 
 // warmFrom is how many facts a batch must have for loading ahead to pay.

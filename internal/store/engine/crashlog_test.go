@@ -35,6 +35,7 @@ type sentBatch struct {
 	tenant string
 	events []usage.Event
 	own    []string // ids that no other batch has
+	atomic bool     // and refused: nothing of its own is ever there
 }
 
 // note is one thing that somebody was told.
@@ -103,6 +104,9 @@ func (d *diary) holds(got map[string]*recovered, told int) error {
 				here++
 			}
 		}
+		if b.atomic && here != 0 {
+			return fmt.Errorf("%s has %d of a refused batch with %v", b.tenant, here, b.own)
+		}
 		if here != 0 && here != len(b.own) {
 			return fmt.Errorf("%s has %d of a batch with %v", b.tenant, here, b.own)
 		}
@@ -137,6 +141,9 @@ func (d *diary) sendAgain(e *Engine, before map[string]*recovered) error {
 			return err
 		}
 		for i, v := range vs {
+			if b.atomic {
+				break // refused again
+			}
 			seq, known := before[b.tenant].rows[b.events[i].ID]
 			if v.Seq == 0 || known && (v.Seq != seq || v.Status != usage.Duplicate && v.Status != usage.Conflict) {
 				return fmt.Errorf("%s sends %q again, which was row %d: %+v", b.tenant, b.events[i].ID, seq, v)
@@ -262,9 +269,11 @@ func (l *lab) play(e *Engine, log *diary, rng *rand.Rand, phase int) error {
 // step does one thing and writes down what came of it.
 func (s *session) step() error {
 	tenant := crashTenants[s.rng.IntN(len(crashTenants))]
-	switch s.rng.IntN(8) {
+	switch s.rng.IntN(9) {
 	case 0:
 		return s.change(tenant)
+	case 8:
+		return s.refuse(tenant)
 	case 1, 2:
 		return s.look(tenant)
 	default:
@@ -334,6 +343,24 @@ func (s *session) record(tenant string) error {
 	return s.send(b)
 }
 
+// refuse sends an atomic batch of which one fact is refused.
+func (s *session) refuse(tenant string) error {
+	s.n++
+	id := s.name + "-" + strconv.Itoa(s.n)
+	b := sentBatch{tenant: tenant, atomic: true, own: []string{id, id + "'"}, events: []usage.Event{
+		storetest.Fact(id, "calls", "c", storetest.Ago(0), "1"), storetest.Fact("none", "nothing", "c", storetest.Ago(0), "1"),
+		storetest.Fact(id+"'", "low", "d", storetest.Ago(0), "1"),
+	}}
+	s.log.mu.Lock()
+	s.log.sent = append(s.log.sent, b)
+	s.log.mu.Unlock()
+	vs, err := patiently(s.e, b)
+	if err == nil && (vs[0].Status != usage.Withheld || vs[2].Status != usage.Withheld) {
+		return fmt.Errorf("%s sends %q in a batch that is refused: %+v", tenant, id, vs)
+	}
+	return err
+}
+
 func (s *session) send(b sentBatch) error {
 	vs, err := patiently(s.e, b)
 	if err != nil {
@@ -353,7 +380,8 @@ func (s *session) send(b sentBatch) error {
 // patiently sends a batch until the store has time for it.
 func patiently(e *Engine, b sentBatch) (vs []usage.Verdict, err error) {
 	err = whenFree(func() error {
-		vs, err = e.Record(context.Background(), store.Batch{Tenant: b.tenant, Events: append([]usage.Event(nil), b.events...)})
+		vs, err = e.Record(context.Background(), store.Batch{Tenant: b.tenant, Atomic: b.atomic,
+			Events: append([]usage.Event(nil), b.events...)})
 		return err
 	})
 	return vs, err

@@ -192,6 +192,7 @@ func (e *Engine) Record(ctx context.Context, batch store.Batch) ([]usage.Verdict
 	if err != nil {
 		return nil, err
 	}
+	w.atomic = batch.Atomic
 	if err := e.submit(ctx, &b.queued, w); err != nil {
 		e.unfetch(w)
 		return nil, err

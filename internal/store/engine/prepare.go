@@ -85,7 +85,7 @@ func (e *Engine) recycle(w *work) {
 	clear(w.facts)
 	e.unfetch(w)
 	w.plans = fetchedPlans{}
-	w.book, w.by, w.events, w.verdicts, w.catalog, w.err = nil, "", nil, nil, nil, nil
+	w.book, w.by, w.atomic, w.events, w.verdicts, w.catalog, w.err = nil, "", false, nil, nil, nil, nil
 	w.taken.Store(false)
 	e.works.Put(w)
 }

@@ -28,6 +28,7 @@ type work struct {
 
 	// Of Record.
 	by      string
+	atomic  bool // all of the events or none
 	events  []usage.Event
 	facts   []prepared
 	catalog *usage.Catalog // that the facts were prepared with

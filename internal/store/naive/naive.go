@@ -124,13 +124,21 @@ func (s *Store) Record(ctx context.Context, b store.Batch) ([]usage.Verdict, err
 	}
 	now, from := t.tick(s.now()), len(t.rows)
 	prepare := usage.NewPreparer(t.Catalog())
+	facts := make([]usage.Fact, len(b.Events))
+	for i := range facts {
+		prepare.Prepare(&b.Events[i], &facts[i])
+	}
 	verdicts, alerts := make([]usage.Verdict, len(b.Events)), 0
-	for i := range b.Events {
-		var f usage.Fact
-		prepare.Prepare(&b.Events[i], &f)
+	if b.Atomic {
+		refused, err := usage.Rehearse(t, func(i int) *usage.Fact { return &facts[i] }, t.head.Seq+1, now, verdicts)
+		if refused || err != nil {
+			return verdicts, err
+		}
+	}
+	for i := range facts {
 		row := &usage.Row{}
-		verdicts[i] = usage.Judge(t, &f, t.head.Seq+1, now, row)
-		if st := verdicts[i].Status; st == usage.Accepted || st == usage.Adjusted || st == usage.Overage {
+		verdicts[i] = usage.Judge(t, &facts[i], t.head.Seq+1, now, row)
+		if verdicts[i].Kept() {
 			t.keep(ledger.Row{At: now, By: b.By, Event: row.Clone()})
 			alerts += t.alert(row, now, quota.MaxAlerts-alerts)
 		}

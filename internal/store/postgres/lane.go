@@ -71,6 +71,7 @@ type lane struct {
 // work is one call of Record.
 type work struct {
 	by       string // who brings the events
+	atomic   bool   // all of the events or none
 	events   []usage.Event
 	bytes    int // of memory, roughly
 	facts    []fact

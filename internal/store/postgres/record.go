@@ -50,7 +50,7 @@ func (s *Store) Record(ctx context.Context, b store.Batch) ([]usage.Verdict, err
 
 func newWork(b *store.Batch, set *residentSet) *work {
 	events := b.Events
-	w := &work{by: b.By, events: events, bytes: weigh(events), verdicts: make([]usage.Verdict, len(events)),
+	w := &work{by: b.By, atomic: b.Atomic, events: events, bytes: weigh(events), verdicts: make([]usage.Verdict, len(events)),
 		facts: make([]fact, len(events)), done: make(chan struct{})}
 	w.prepare(set)
 	return w
@@ -290,14 +290,15 @@ func (w *work) needs(past *history, all *wants) {
 
 // judge decides the work's facts in order.
 func (w *work) judge(past *history, out *transfer) {
+	if w.atomic && w.refused(past) {
+		return
+	}
 	alerts := 0
 	for i := range w.facts {
-		f := &w.facts[i]
-		past.hash = f.hash
-		past.touched = past.touched[:0]
+		f := w.next(past, i)
 		row := past.next()
 		v := usage.Judge(past, &f.Fact, past.first+uint64(len(past.rows)), past.now, row)
-		if v.Status == usage.Accepted || v.Status == usage.Adjusted || v.Status == usage.Overage {
+		if v.Kept() {
 			past.keep(row, f.hash, w.by)
 			if past.set.Thresholds > 0 {
 				alerts += past.alert(row, quota.MaxAlerts-alerts)
@@ -306,6 +307,21 @@ func (w *work) judge(past *history, out *transfer) {
 		}
 		w.verdicts[i] = v
 	}
+}
+
+// next makes a fact the one that is judged.
+func (w *work) next(past *history, i int) *fact {
+	f := &w.facts[i]
+	past.hash = f.hash
+	past.touched = past.touched[:0]
+	return f
+}
+
+// refused reports whether an atomic batch must leave nothing behind.
+func (w *work) refused(past *history) bool {
+	refused, err := usage.Rehearse(past, func(i int) *usage.Fact { return &w.next(past, i).Fact },
+		past.first+uint64(len(past.rows)), past.now, w.verdicts)
+	return past.fail(err) != nil || refused
 }
 
 // seal writes and commits what was decided, and remembers it.

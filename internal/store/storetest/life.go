@@ -20,6 +20,7 @@ const (
 	minSteps    = 6
 	maxSteps    = 30
 	maxBatch    = 30
+	maxAtomic   = 5 // of larger ones hardly any would be recorded
 	maxTenants  = 3
 	idsInALife  = 90
 	maxCrossing = 4 // reopenings: each is followed by a comparison of everything
@@ -133,11 +134,15 @@ func (l *life) batch(id string) {
 		events[i] = l.event(id)
 	}
 	by := rapid.SampledFrom([]string{"", id + ".k1", "kafka"}).Draw(l.T, "by")
+	atomic := rapid.IntRange(0, 3).Draw(l.T, "atomic") == 0
+	if atomic {
+		events = events[:min(len(events), maxAtomic)]
+	}
 	var answers [2][]usage.Verdict
 	n := 0
 	err := l.both("record for "+id, func(s store.Store) (err error) {
 		mine := append([]usage.Event(nil), events...)
-		answers[n], err = s.Record(context.Background(), store.Batch{Tenant: id, By: by, Events: mine})
+		answers[n], err = s.Record(context.Background(), store.Batch{Tenant: id, By: by, Events: mine, Atomic: atomic})
 		n++
 		return err
 	})
@@ -152,7 +157,7 @@ func (l *life) batch(id string) {
 		if told(got) != told(want) {
 			l.Fatalf("event %d of a batch for %s (%+v):\n got %s\nwant %s", i, id, events[i], told(got), told(want))
 		}
-		if got.Status == usage.Accepted || got.Status == usage.Adjusted || got.Status == usage.Overage {
+		if got.Kept() {
 			l.kept[id] = append(l.kept[id], kept{got.Key.ID(), events[i]})
 		}
 	}
