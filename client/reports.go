@@ -140,15 +140,24 @@ func (c *Client) PutPlan(ctx context.Context, p Plan) (*Plan, error) {
 
 // AssignPlan gives a customer a plan, or the tenant itself when customer is empty. An empty plan takes it away.
 func (c *Client) AssignPlan(ctx context.Context, customer, plan string) error {
+	return c.AssignPlanFrom(ctx, customer, plan, time.Time{})
+}
+
+// AssignPlanFrom is AssignPlan from a moment on; the zero time is now.
+func (c *Client) AssignPlanFrom(ctx context.Context, customer, plan string, from time.Time) error {
 	path := "/v1/tenant-plan"
 	if customer != "" {
 		path = "/v1/customers/" + segment(customer) + "/plan"
 	}
 	body := struct {
-		Plan *string `json:"plan"`
+		Plan *string    `json:"plan"`
+		From *time.Time `json:"from,omitempty"`
 	}{}
 	if plan != "" {
 		body.Plan = &plan
+	}
+	if !from.IsZero() {
+		body.From = &from
 	}
 	_, err := fetch[struct{}](ctx, c, http.MethodPut, path, nil, body)
 	return err

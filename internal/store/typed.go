@@ -218,7 +218,7 @@ func lateAdjustment(v View, seq uint64, number uint32, missing error) (a usage.A
 // Request reads what is kept under a request key, expired or not yet. Errors: NotFound. An expired one may be gone.
 func Request(v View, key string) (request.Stored, error) { return Get(v, &request.Kind, key) }
 
-// Assignment reads the plan in force for a customer, or for the tenant itself when customer is empty; it may be none.
+// Assignment reads the plans of a customer, or of the tenant itself when customer is empty; there may be none.
 func Assignment(v View, customer string) (quota.Assignment, error) {
 	a, err := Get(v, &quota.AssignmentKind, quota.AssignmentID(customer))
 	if problem.Is(err, problem.NotFound) {
@@ -227,7 +227,7 @@ func Assignment(v View, customer string) (quota.Assignment, error) {
 	return a, err
 }
 
-// Assignments lists the customers that have a plan of their own, after the given one. The tenant itself is not among
+// Assignments lists the customers that have plans of their own, at any time, after the given one. The tenant itself is not among
 // them. Errors: Malformed.
 func Assignments(v View, after string, limit int) ([]quota.Assignment, error) {
 	p := Page{Limit: limit}

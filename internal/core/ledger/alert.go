@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"github.com/tallystick/tallystick/internal/core/audit"
+	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/entity"
 	"github.com/tallystick/tallystick/internal/core/quota"
 	"github.com/tallystick/tallystick/internal/core/request"
@@ -9,8 +10,8 @@ import (
 )
 
 // Alerts appends the rows of the thresholds that are due after a kept row, until there are most of them.
-func Alerts(st usage.State, row *usage.Row, most int, into []Change) ([]Change, error) {
-	due, err := usage.Alerts(st, row, most, nil)
+func Alerts(st usage.State, row *usage.Row, now calendar.Micros, most int, into []Change) ([]Change, error) {
+	due, err := usage.Alerts(st, row, now, most, nil)
 	for i := range due {
 		into = append(into, AlertRow(&due[i]))
 	}

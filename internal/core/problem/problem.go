@@ -47,6 +47,7 @@ const (
 	Moved         Code = "moved" // the ledger is kept in another store now
 	Fixed         Code = "fixed_after_first_event"
 	PeriodNotOver Code = "period_not_over" // and closing it was not confirmed
+	PeriodClosed  Code = "period_closed"   // and what is asked for would change it
 	Exists        Code = "already_exists"
 	KeyReused     Code = "idempotency_key_reused" // by another request
 	KeyInUse      Code = "idempotency_key_in_use" // the first is still running

@@ -19,22 +19,14 @@ var PlanKind = entity.Kind[Plan]{
 	Decode: decodePlan,
 }
 
-// AssignmentKind is which customer has which plan; see AssignmentID.
+// AssignmentKind is which customer has which plans; see AssignmentID.
 var AssignmentKind = entity.Kind[Assignment]{
-	Name: "plan_assignment", Version: 1, Critical: true,
+	Name: "plan_assignment", Version: 2, Critical: true,
 	ID:     func(a *Assignment) string { return AssignmentID(a.Customer) },
-	Encode: func(a *Assignment) []byte { return entity.Shape(assignmentShape{a.Plan}) },
-	Decode: func(e *entity.Entity) (Assignment, error) {
-		var in assignmentShape
-		err := json.Unmarshal(e.Data, &in)
-		customer, _ := strings.CutPrefix(e.ID, customerPrefix)
-		if e.ID == tenant.Self {
-			customer = ""
-		}
-		return Assignment{Customer: customer, Plan: in.Plan}, err
-	},
+	Encode: encodeAssignment,
+	Decode: decodeAssignment,
 	Terms: func(a *Assignment) []entity.Term {
-		if a.Customer == "" || a.Plan == "" {
+		if a.Customer == "" || !a.Plans.HasPlan() {
 			return nil
 		}
 		return []entity.Term{{Index: AssignedIndex, Value: AssignedToCustomer}}
@@ -89,7 +81,11 @@ type (
 		Thresholds []uint16 `json:"thresholds,omitempty"`
 	}
 	assignmentShape struct {
-		Plan string `json:"plan,omitempty"`
+		Plans []datedShape `json:"plans"`
+	}
+	datedShape struct {
+		From calendar.Micros `json:"from"`
+		Plan string          `json:"plan,omitempty"`
 	}
 	alertShape struct {
 		Meter     uint32         `json:"meter"`
@@ -98,6 +94,33 @@ type (
 		Threshold uint16         `json:"threshold"`
 	}
 )
+
+func encodeAssignment(a *Assignment) []byte {
+	out := assignmentShape{Plans: []datedShape{}}
+	for _, d := range a.Plans {
+		out.Plans = append(out.Plans, datedShape(d))
+	}
+	return entity.Shape(out)
+}
+
+// decodeAssignment reads no states of version 1, which no released build wrote: a plan without a date.
+func decodeAssignment(e *entity.Entity) (Assignment, error) {
+	if e.Version < 2 {
+		return Assignment{}, fmt.Errorf("version %d of an assignment is not read", e.Version)
+	}
+	var in assignmentShape
+	if err := json.Unmarshal(e.Data, &in); err != nil {
+		return Assignment{}, err
+	}
+	out := Assignment{}
+	if e.ID != tenant.Self {
+		out.Customer, _ = strings.CutPrefix(e.ID, customerPrefix)
+	}
+	for _, d := range in.Plans {
+		out.Plans = append(out.Plans, Dated(d))
+	}
+	return out, nil
+}
 
 func encodePlan(p *Plan) []byte {
 	out := planShape{Name: p.Name, Prices: p.Prices, CreatedAt: p.CreatedAt, UpdatedAt: p.UpdatedAt}

@@ -50,13 +50,6 @@ type Quota struct {
 	Thresholds []uint16 // percent, rising
 }
 
-// Assignment says which plan is in force for a customer, or for the tenant itself when Customer is empty. An empty Plan
-// is none.
-type Assignment struct {
-	Customer string
-	Plan     string
-}
-
 // Alert tells that a period's use has reached a threshold of its limit. An empty Customer is the tenant itself.
 type Alert struct {
 	Meter     uint32

@@ -45,9 +45,9 @@ type State interface {
 	AddMember(id CounterID, generation uint32, member string, onTime bool)
 	// Slice calls fn for every row below seq that the counter folded, in any order.
 	Slice(id CounterID, below uint64, fn func(*Row, *Outcome)) error
-	// Limit returns what the plan of a customer allows of a meter, that of the tenant itself when customer is empty;
-	// nil: all.
-	Limit(slug, customer string) (*quota.Limit, error)
+	// Limit returns what the plan that is in force at a moment allows a customer of a meter, that of the tenant itself
+	// when customer is empty; nil: all.
+	Limit(slug, customer string, now calendar.Micros) (*quota.Limit, error)
 	// Tally returns the live tally of a meter that adds up, new if there is none. The rules change it in place.
 	Tally(meter uint32, m calendar.Month) (*Tally, error)
 }

@@ -96,7 +96,7 @@ func (l *live) Slice(id usage.CounterID, below uint64, fn func(*usage.Row, *usag
 	return l.broken
 }
 
-func (l *live) Limit(slug, customer string) (*quota.Limit, error) {
+func (l *live) Limit(slug, customer string, _ calendar.Micros) (*quota.Limit, error) {
 	return l.limits[slug+"/"+customer], l.broken
 }
 

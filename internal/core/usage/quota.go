@@ -52,7 +52,7 @@ func (t *touch) ration(st State, m *meter.Meter, o *Outcome, id CounterID, add a
 		return unreadable(err)
 	}
 	for _, who := range [...]string{"", id.Customer} {
-		l, err := st.Limit(m.Slug, who)
+		l, err := st.Limit(m.Slug, who, now)
 		if err != nil {
 			return unreadable(err)
 		}
@@ -109,9 +109,9 @@ func tallyFull(m *meter.Meter, month calendar.Month) *problem.Error {
 }
 
 // Alerts appends the thresholds that are due after a kept row, until there are most of them. A threshold is due when
-// what is used has reached it and no row of this period names it or a higher one. The store keeps a row for each, which
+// what is used has reached it and no row of this period names it or a higher one. Now is when the row was judged. The store keeps a row for each, which
 // raises the mark. What takes away makes nothing due.
-func Alerts(st State, row *Row, most int, into []quota.Alert) ([]quota.Alert, error) {
+func Alerts(st State, row *Row, now calendar.Micros, most int, into []quota.Alert) ([]quota.Alert, error) {
 	if row.Quantity.Sign() < 0 {
 		return into, nil
 	}
@@ -122,7 +122,7 @@ func Alerts(st State, row *Row, most int, into []quota.Alert) ([]quota.Alert, er
 			continue
 		}
 		for _, who := range [...]string{"", row.Customer} {
-			l, err := st.Limit(m.Slug, who)
+			l, err := st.Limit(m.Slug, who, now)
 			if err != nil {
 				return into, err
 			}

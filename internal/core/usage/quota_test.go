@@ -65,14 +65,29 @@ func percents(texts []string) (out []uint16, err error) {
 }
 
 func (s *story) assign(d *datadriven.TestData) (string, error) {
-	a := quota.Assignment{Plan: argument(d, "plan")}
-	if a.Plan == "none" {
-		a.Plan = ""
+	customer, dated := "", quota.Dated{From: calendar.FromTime(s.clock), Plan: argument(d, "plan")}
+	if dated.Plan == "none" {
+		dated.Plan = ""
 	}
 	if first := d.CmdArgs[0]; first.Key != "plan" {
-		a.Customer = first.Key
+		customer = first.Key
 	}
-	return "ok", s.append("customer", "plan_assigned", a.Customer, quota.AssignmentKind.State(&a))
+	if from := argument(d, "from"); from != "" {
+		var ok bool
+		if dated.From, ok = calendar.ParseMoment(from); !ok {
+			return "", fmt.Errorf("bad time %q", from)
+		}
+	}
+	var a quota.Assignment
+	err := s.view(func(v store.View) (err error) {
+		a, err = store.Assignment(v, customer)
+		return err
+	})
+	if err != nil {
+		return "", err
+	}
+	a.Plans = a.Plans.With(dated)
+	return "ok", s.append("customer", "plan_assigned", customer, quota.AssignmentKind.State(&a))
 }
 
 // used prints every tally that has something in it.

@@ -26,7 +26,7 @@ import (
 //	adjust SLUG CUSTOMER MONTH amount=A reason=R       a person's adjustment
 //	close MONTH               the close of a period
 //	plan NAME                 a plan; each input line is a quota: SLUG limit=A [soft] [multiplier=A] [thresholds=(80, 100)]
-//	assign [CUSTOMER] plan=P  the plan of a customer, or of the tenant; plan=none takes it away
+//	assign [CUSTOMER] plan=P [from=T]  the plan of a customer, or of the tenant, from then on; plan=none takes it away
 //	used, alerts              what all customers used, and what was told of thresholds
 //
 // Times are RFC 3339, or a date alone for its midnight. A clock that is not set stays where it was.

@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"strconv"
 
-	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/core/quota"
 	"github.com/tallystick/tallystick/internal/edge/httpkit"
 	"github.com/tallystick/tallystick/internal/edge/httpkit/render"
@@ -103,61 +102,4 @@ func appendPlanQuota(b []byte, q *quota.Quota) []byte {
 		b = strconv.AppendUint(b, uint64(percent), 10)
 	}
 	return append(b, ']', '}')
-}
-
-// putTenantPlan serves PUT /v1/tenant-plan.
-func (s *Server) putTenantPlan(x *httpkit.Exchange) error { return s.assign(x, "") }
-
-// getTenantPlan serves GET /v1/tenant-plan.
-func (s *Server) getTenantPlan(x *httpkit.Exchange) error { return s.assigned(x, "") }
-
-// putCustomerPlan serves PUT /v1/customers/{id}/plan.
-func (s *Server) putCustomerPlan(x *httpkit.Exchange) error { return s.assign(x, x.Path("id")) }
-
-// getCustomerPlan serves GET /v1/customers/{id}/plan.
-func (s *Server) getCustomerPlan(x *httpkit.Exchange) error { return s.assigned(x, x.Path("id")) }
-
-// assign puts a plan in force; a null takes it away.
-func (s *Server) assign(x *httpkit.Exchange, customer string) error {
-	f, err := x.Form()
-	if err != nil {
-		return err
-	}
-	a := quota.Assignment{Customer: customer}
-	null := f.IsNull("plan")
-	if given := f.Text("plan", &a.Plan); !null && (!given || a.Plan == "") {
-		f.Fault("plan", "required: a plan's name, or null for none")
-	}
-	if err := f.Done(); err != nil {
-		return err
-	}
-	if err := s.options.Plans.Assign(x.Context(), x.Caller.Actor(), x.Caller.Tenant, a); err != nil {
-		return err
-	}
-	return s.answerAssignment(x, a)
-}
-
-func (s *Server) assigned(x *httpkit.Exchange, customer string) error {
-	if err := x.NoQuery(); err != nil {
-		return err
-	}
-	a, err := s.options.Plans.Assignment(x.Context(), x.Caller.Tenant, customer)
-	if problem.Is(err, problem.Invalid) {
-		return problem.New(problem.NotFound, "no such customer") // a name in a path that no customer can have
-	}
-	if err != nil {
-		return err
-	}
-	return s.answerAssignment(x, a)
-}
-
-func (s *Server) answerAssignment(x *httpkit.Exchange, a quota.Assignment) error {
-	name, id := "customer", a.Customer
-	if a.Customer == "" {
-		name, id = "tenant", x.Caller.Tenant
-	}
-	b := render.String([]byte{'{'}, "id", id)
-	b = render.String(b, name, id)
-	b = render.Optional(b, "plan", a.Plan)
-	return x.Answer(http.StatusOK, append(b, '}', '\n'))
 }

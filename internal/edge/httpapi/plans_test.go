@@ -128,7 +128,7 @@ func TestQuotaFromTheFirstEventToTheUpgrade(t *testing.T) {
 		return fmt.Sprintf(`{"id":%q,"meter":"calls","customer":%q,"time":"2026-11-14T00:00:00Z","quantity":%q}`, id, customer, quantity)
 	}
 	w.put("/v1/plans/pro", `{"quotas":[{"meter":"calls","limit":10,"soft":true,"hard_cap_multiplier":"1.5"}]}`).status(t, 200)
-	if a := w.put("/v1/customers/c%2F1/plan", `{"plan":"pro"}`).status(t, 200); strings.TrimSpace(string(a.body)) != `{"id":"c/1","customer":"c/1","plan":"pro"}` {
+	if a := w.put("/v1/customers/c%2F1/plan", `{"plan":"pro"}`).status(t, 200); strings.TrimSpace(string(a.body)) != `{"id":"c/1","customer":"c/1","plan":"pro","from":"2026-11-15T12:00:00Z","assignments":[{"from":"2026-11-15T12:00:00Z","plan":"pro"}]}` {
 		t.Errorf("assigned %s", a.body)
 	}
 	w.quota("customer=c%2F1", `{"id":"calls:2026-11:c/1","meter":"calls","customer":"c/1","period":"2026-11","plan":"pro","limit":"10","soft":true,"hard_cap":"15","used":"0","remaining":"10","resets_at":"2026-12-01T00:00:00Z","state":"within"}`)

@@ -30,6 +30,7 @@ var kinds = map[problem.Code]kind{
 	problem.NotAcceptable:       {http.StatusNotAcceptable, "No acceptable representation", 0},
 	problem.Conflict:            {http.StatusConflict, "In conflict with what is there", 0},
 	problem.PeriodNotOver:       {http.StatusConflict, "The period is not over", 0},
+	problem.PeriodClosed:        {http.StatusConflict, "The period is closed", 0},
 	problem.Exists:              {http.StatusConflict, "Already there", 0},
 	problem.Fixed:               {http.StatusConflict, "Fixed after the first event", 0},
 	problem.TenantClosed:        {http.StatusConflict, "The tenant is closed", 0},

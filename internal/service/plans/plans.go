@@ -118,51 +118,6 @@ func (s *Service) Plans(ctx context.Context, tenantID, after string, limit int) 
 	return list, err
 }
 
-// Assign puts a plan in force for a customer, or for the tenant itself when customer is empty; an empty plan takes it
-// away. What stays as it is leaves no row. Errors: NotFound, Invalid (also a plan that does not exist), TenantClosed.
-func (s *Service) Assign(ctx context.Context, actor, tenantID string, a quota.Assignment) error {
-	if a.Customer != "" {
-		if bad := usage.CheckCustomer(a.Customer); bad != nil {
-			return bad
-		}
-	}
-	return s.ledgers.Update(ctx, tenantID, func(tx store.Tx, _ tenant.Tenant) error {
-		if a.Plan != "" {
-			if _, err := store.Get(tx, &quota.PlanKind, a.Plan); problem.Is(err, problem.NotFound) {
-				return problem.At("plan", "there is no plan %q", a.Plan)
-			} else if err != nil {
-				return err
-			}
-		}
-		before, err := store.Assignment(tx, a.Customer)
-		if err != nil || before == a {
-			return err
-		}
-		e := audit.Of("tenant", "plan_assigned", tenantID)
-		if a.Customer != "" {
-			e = audit.Of("customer", "plan_assigned", a.Customer)
-		}
-		payload := assignmentPayload{optional(a.Plan), optional(before.Plan)}
-		_, err = ledgers.Append(tx, actor, e, payload, quota.AssignmentKind.State(&a))
-		return err
-	})
-}
-
-// Assignment returns the plan in force for a customer, or for the tenant itself when customer is empty. Errors:
-// NotFound, Invalid.
-func (s *Service) Assignment(ctx context.Context, tenantID, customer string) (a quota.Assignment, err error) {
-	if customer != "" {
-		if bad := usage.CheckCustomer(customer); bad != nil {
-			return a, bad
-		}
-	}
-	err = s.ledgers.View(ctx, tenantID, func(v store.View) (err error) {
-		a, err = store.Assignment(v, customer)
-		return err
-	})
-	return a, err
-}
-
 // The payloads, in the words of the contract.
 type (
 	planPayload struct {
@@ -179,7 +134,8 @@ type (
 	}
 	assignmentPayload struct {
 		Plan   *string `json:"plan"`
-		Before *string `json:"before"`
+		From   string  `json:"from"`
+		Before *string `json:"before"` // that was in force at that time
 	}
 )
 

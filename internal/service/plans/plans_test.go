@@ -52,7 +52,7 @@ func TestEveryChangeIsToldOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, customer := range []string{"", "c"} {
-			if err := s.Assign(ctx, "ann", acme, quota.Assignment{Customer: customer, Plan: "pro"}); err != nil {
+			if _, err := s.Assign(ctx, "ann", acme, customer, "pro", nil); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -61,15 +61,15 @@ func TestEveryChangeIsToldOnce(t *testing.T) {
 	if _, err := s.Put(ctx, "bob", acme, plan); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Assign(ctx, "bob", acme, quota.Assignment{Customer: "c"}); err != nil {
+	if _, err := s.Assign(ctx, "bob", acme, "c", "", nil); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{
 		`plan.created pro by ann: {"name":"pro","quotas":[{"meter":"calls","limit":"10","soft":true,"hard_cap_multiplier":"2","thresholds":[]}]}`,
-		`tenant.plan_assigned acme by ann: {"plan":"pro","before":null}`,
-		`customer.plan_assigned c by ann: {"plan":"pro","before":null}`,
+		`tenant.plan_assigned acme by ann: {"plan":"pro","from":"2026-11-15T02:10:00Z","before":null}`,
+		`customer.plan_assigned c by ann: {"plan":"pro","from":"2026-11-15T02:10:00Z","before":null}`,
 		`plan.updated pro by bob: {"name":"pro","quotas":[{"meter":"calls","limit":"10","soft":false,"hard_cap_multiplier":"2","thresholds":[]}]}`,
-		`customer.plan_assigned c by bob: {"plan":null,"before":"pro"}`,
+		`customer.plan_assigned c by bob: {"plan":null,"from":"2026-11-15T02:10:00Z","before":"pro"}`,
 	}
 	if got := told(t, st, 3); !slices.Equal(got, want) {
 		t.Errorf("told\n%q\nwant\n%q", got, want)
@@ -79,6 +79,10 @@ func TestEveryChangeIsToldOnce(t *testing.T) {
 func TestWhatIsRefused(t *testing.T) {
 	s, st := newService(t)
 	ctx := context.Background()
+	assign := func(tenant, customer, plan string) error {
+		_, err := s.Assign(ctx, "ann", tenant, customer, plan, nil)
+		return err
+	}
 	for name, c := range map[string]struct {
 		do   func() error
 		want problem.Code
@@ -87,10 +91,10 @@ func TestWhatIsRefused(t *testing.T) {
 			_, err := s.Put(ctx, "ann", acme, quota.Plan{Name: "p", Quotas: []quota.Quota{{Meter: "none"}}})
 			return err
 		}, problem.Invalid},
-		"a plan that is not there":   {func() error { return s.Assign(ctx, "ann", acme, quota.Assignment{Plan: "none"}) }, problem.Invalid},
-		"a tenant that is not there": {func() error { return s.Assign(ctx, "ann", "nobody", quota.Assignment{}) }, problem.NotFound},
-		"the operator's own ledger":  {func() error { return s.Assign(ctx, "ann", "_operator", quota.Assignment{}) }, problem.NotFound},
-		"a customer that cannot be":  {func() error { return s.Assign(ctx, "ann", acme, quota.Assignment{Customer: "a\x00b"}) }, problem.Invalid},
+		"a plan that is not there":   {func() error { return assign(acme, "", "none") }, problem.Invalid},
+		"a tenant that is not there": {func() error { return assign("nobody", "", "") }, problem.NotFound},
+		"the operator's own ledger":  {func() error { return assign("_operator", "", "") }, problem.NotFound},
+		"a customer that cannot be":  {func() error { return assign(acme, "a\x00b", "") }, problem.Invalid},
 		"a thousand and first plan": {func() error {
 			err := st.Update(ctx, acme, func(tx store.Tx) error {
 				for i := range quota.MaxPlans {

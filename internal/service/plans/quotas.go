@@ -129,7 +129,7 @@ func (l *listing) full() bool { return l.next != nil }
 
 // show adds the quotas of one plan that are wanted.
 func (l *listing) show(a quota.Assignment) error {
-	rules, err := l.rules(a.Plan)
+	rules, err := l.rules(a.Plans.At(l.v.Now()).Plan)
 	if err != nil || rules == nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/tallystick/tallystick/internal/core/amount"
+	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/meter"
 	"github.com/tallystick/tallystick/internal/core/quota"
@@ -123,7 +124,7 @@ func (b *book) followEvent(r *ledger.Row) error {
 	for i := range e.Outcomes {
 		m := b.entities.numbers[e.Outcomes[i].Meter]
 		for _, who := range [...]string{"", e.Customer} {
-			b.wantAlerts(&m, usage.CounterID{Meter: m.Number, Customer: who, Month: e.Month()})
+			b.wantAlerts(&m, usage.CounterID{Meter: m.Number, Customer: who, Month: e.Month()}, r.At)
 		}
 	}
 	return nil
@@ -154,9 +155,9 @@ func (b *book) uses(e *usage.Row, o *usage.Outcome, a meter.Aggregation) (amount
 	return amount.Zero, err
 }
 
-func (b *book) wantAlerts(m *meter.Meter, id usage.CounterID) {
+func (b *book) wantAlerts(m *meter.Meter, id usage.CounterID, at calendar.Micros) {
 	a := &b.alerts
-	l := a.rules[b.quotas.assigned[id.Customer]].Limit(m.Slug)
+	l := a.rules[b.quotas.assigned[id.Customer].At(at).Plan].Limit(m.Slug)
 	if l == nil || !usage.AddsUp(m.Aggregation) {
 		return
 	}

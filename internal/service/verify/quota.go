@@ -11,12 +11,12 @@ import (
 
 // quotas is what the change rows leave behind of plans.
 type quotas struct {
-	assigned map[string]string // customer → plan; the tenant's own under the empty name
+	assigned map[string]quota.Schedule // by customer; the tenant's own under the empty name
 	alerted  map[usage.CounterID]uint16
 }
 
 func newQuotas() quotas {
-	return quotas{assigned: map[string]string{}, alerted: map[usage.CounterID]uint16{}}
+	return quotas{assigned: map[string]quota.Schedule{}, alerted: map[usage.CounterID]uint16{}}
 }
 
 // note takes a change in. An alert of the tenant's own quota names no customer.
@@ -26,7 +26,7 @@ func (q *quotas) note(e *entity.Entity) error {
 		return err
 	}
 	if a != nil {
-		q.assigned[a.Customer] = a.Plan
+		q.assigned[a.Customer] = a.Plans
 	}
 	alert, err := quota.AlertKind.ReadIf(e)
 	if err != nil || alert == nil {

@@ -91,7 +91,7 @@ var wrongPlans = map[string]bentPlans{
 func otherPlan(tenants bool) func(*quota.Assignment) bool {
 	return func(a *quota.Assignment) bool {
 		if tenants == (a.Customer == "") {
-			a.Plan = "basic"
+			a.Plans = quota.Schedule{{From: 1, Plan: "basic"}}
 		}
 		return true
 	}

@@ -290,7 +290,7 @@ func TestOnlyResidentKindsAreReadAtStart(t *testing.T) {
 	e = mustOpen(t, resting(fs))
 	mustRecord(t, e, "f")
 	err := e.View(context.Background(), "acme", func(v store.View) error {
-		if a, err := store.Assignment(v, "good"); err != nil || a.Plan != "pro" {
+		if a, err := store.Assignment(v, "good"); err != nil || a.Plans.At(v.Now()).Plan != "pro" {
 			t.Errorf("good has %+v, %v", a, err)
 		}
 		if got, err := storetest.GadgetsOfColor(v, "red"); err != nil || len(got) != 1 {

@@ -80,7 +80,7 @@ func TestFetchedPlansAreNeverStale(t *testing.T) {
 			checkpointNow(t, e)
 			b.forgetPlans(e)
 			w, err := e.prepare(b, "", []usage.Event{storetest.Fact("waited", "calls", "c", storetest.Ago(0), "1")})
-			if plan, ok := w.plans.plans["c"]; err != nil || !ok || plan != c.before {
+			if plans, ok := w.plans.plans["c"]; err != nil || !ok || plans.At(storetest.Ago(0)).Plan != c.before {
 				t.Fatalf("brought %v along: %v", w.plans.plans, err)
 			}
 			c.meanwhile(t, e, b)

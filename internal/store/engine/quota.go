@@ -11,7 +11,7 @@ import (
 // alert takes the alerts that a row makes due into its section, right behind it, and returns how many. Engine.mu is
 // held.
 func (e *Engine) alert(s *sectionBuild, h *history, row *usage.Row, most int) (int, error) {
-	due, err := ledger.Alerts(h, row, most, e.due[:0])
+	due, err := ledger.Alerts(h, row, s.at, most, e.due[:0])
 	if err != nil {
 		return 0, err
 	}

@@ -11,9 +11,9 @@ import (
 	"github.com/tallystick/tallystick/internal/store"
 )
 
-func (t *book) Limit(slug, customer string) (*quota.Limit, error) {
+func (t *book) Limit(slug, customer string, now calendar.Micros) (*quota.Limit, error) {
 	a, err := store.Assignment(view{t, t.head.Clock}, customer)
-	return t.resident.Limit(a.Plan, slug), err
+	return t.resident.Limit(a.Plans.At(now).Plan, slug), err
 }
 
 // Tally is the definition of a tally, read off the rows: of a sum meter all values, of a count meter the facts that are
@@ -66,7 +66,7 @@ func (t *book) alerted(id usage.CounterID, upTo uint64) (highest uint16) {
 
 // alert keeps the alerts that a row makes due, and returns how many.
 func (t *book) alert(row *usage.Row, now calendar.Micros, most int) int {
-	due, err := ledger.Alerts(t, row, most, nil)
+	due, err := ledger.Alerts(t, row, now, most, nil)
 	if err != nil {
 		panic(err) // nothing is read that could fail
 	}

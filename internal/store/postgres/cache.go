@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"github.com/tallystick/tallystick/internal/core/ledger"
+	"github.com/tallystick/tallystick/internal/core/quota"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/store"
 )
@@ -20,7 +21,7 @@ type cache struct {
 	recent [2]span // of this node's last commits, the latest first
 
 	tallies map[tallyID]*tallyCell
-	plans   map[string]string // by customer, of those that were asked for; the tenant's own has no customer
+	plans   map[string]quota.Schedule // by customer, of those that were asked for; the tenant's own has no customer
 }
 
 // cell is a counter in memory.
@@ -56,7 +57,7 @@ func (b *cache) at(head ledger.Head) (same bool) {
 		b.forget()
 	}
 	if b.cells == nil {
-		b.cells, b.tallies, b.plans = map[usage.CounterID]*cell{}, map[tallyID]*tallyCell{}, map[string]string{}
+		b.cells, b.tallies, b.plans = map[usage.CounterID]*cell{}, map[tallyID]*tallyCell{}, map[string]quota.Schedule{}
 	}
 	b.head = head
 	return same

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/tallystick/tallystick/internal/core/ledger"
+	"github.com/tallystick/tallystick/internal/core/quota"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/store"
 )
@@ -22,7 +23,7 @@ type wants struct {
 
 	tallies                map[tallyID]*tallyCell
 	tallyMonth, tallyMeter array
-	plans                  map[string]string // by customer, of whom they are wanted
+	plans                  map[string]quota.Schedule // by customer, of whom they are wanted
 
 	memberNames []memberName
 	memberAt    placeArrays

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/tallystick/tallystick/internal/core/meter"
 	"github.com/tallystick/tallystick/internal/core/problem"
@@ -112,4 +113,45 @@ func TestNodesSeeAPlanAtTheirNextTransaction(t *testing.T) {
 	update(t, nodes[1], func(tx store.Tx) error { return storetest.Assign(tx, "", "") })
 	send(nodes[2], "d", "1", usage.Accepted)
 	storetest.CheckLedger(t, nodes[0], "acme")
+}
+
+// Given a plan that is dated ahead on one node, when its time comes, then every node judges by it, also one that has
+// remembered the customer's plans all the while and one that has seen nothing yet.
+func TestNodesReachADatedPlanTogether(t *testing.T) {
+	clock := storetest.NewClock()
+	nodes := nodes(t, 3, migrated(t), clock.Now)
+	if err := storetest.Create(nodes[0], "acme", storetest.NewMeter("calls", meter.Sum)); err != nil {
+		t.Fatal(err)
+	}
+	update(t, nodes[0], func(tx store.Tx) error {
+		err := storetest.PutPlan(tx, quota.Plan{Name: "none", Quotas: []quota.Quota{storetest.Hard("calls", "0")}})
+		if err != nil {
+			return err
+		}
+		return storetest.AssignFrom(tx, "c", "none", storetest.Ago(-time.Hour))
+	})
+	n := 0
+	send := func(s *Store, want usage.Status) {
+		t.Helper()
+		n++
+		e := storetest.Fact(fmt.Sprint("e", n), "calls", "c", storetest.Ago(0), "1")
+		vs, err := s.Record(context.Background(), store.Batch{Tenant: "acme", Events: []usage.Event{e}})
+		if err != nil || vs[0].Status != want {
+			t.Errorf("%s: %v, %v, want %s", e.ID, vs, err, want)
+		}
+	}
+	send(nodes[1], usage.Accepted)
+	send(nodes[1], usage.Accepted) // it remembers
+	clock.Advance(time.Hour)
+	for _, s := range nodes {
+		send(s, usage.Rejected)
+	}
+	// Put off on another node, it is in force on none.
+	update(t, nodes[2], func(tx store.Tx) error { return storetest.AssignFrom(tx, "c", "", storetest.Ago(-time.Hour)) })
+	for _, s := range nodes {
+		send(s, usage.Accepted)
+	}
+	for _, s := range nodes {
+		storetest.CheckLedger(t, s, "acme")
+	}
 }

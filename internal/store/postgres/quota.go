@@ -43,7 +43,7 @@ func (w *wants) tally(h *history, id tallyID) {
 	w.tallyMeter.text(m.Slug)
 }
 
-// plan asks for a customer's plan, or that of the tenant itself for no customer, if there are any plans.
+// plan asks for a customer's plans, or those of the tenant itself for no customer, if there are any plans.
 func (w *wants) plan(h *history, customer string) {
 	if !h.set.HasPlans() {
 		return
@@ -52,10 +52,10 @@ func (w *wants) plan(h *history, customer string) {
 		return
 	}
 	if w.plans == nil {
-		w.plans = map[string]string{}
+		w.plans = map[string]quota.Schedule{}
 	}
 	if _, asked := w.plans[customer]; !asked {
-		w.plans[customer] = ""
+		w.plans[customer] = nil
 	}
 }
 
@@ -84,7 +84,7 @@ func (w *wants) askQuotas(send func(*statement, func(*reader) error, ...[]byte),
 			return in.err
 		}
 		a, err := quota.AssignmentKind.Read(&e)
-		w.plans[a.Customer] = a.Plan
+		w.plans[a.Customer] = a.Plans
 		return err
 	}, id, []byte(quota.AssignmentKind.Name), textsParam(ids))
 }
@@ -92,8 +92,8 @@ func (w *wants) askQuotas(send func(*statement, func(*reader) error, ...[]byte),
 // enterQuotas puts what was read into the cache.
 func (w *wants) enterQuotas(b *cache) {
 	maps.Copy(b.tallies, w.tallies)
-	for customer, plan := range w.plans {
-		b.plans[owned(usage.CounterID{Customer: customer}).Customer] = plan
+	for customer, plans := range w.plans {
+		b.plans[owned(usage.CounterID{Customer: customer}).Customer] = plans
 	}
 }
 
@@ -101,25 +101,25 @@ func (w *wants) enterQuotas(b *cache) {
 func (h *history) remember(e *entity.Entity) error {
 	a, err := quota.AssignmentKind.ReadIf(e)
 	if err == nil && a != nil {
-		h.cache.plans[a.Customer] = a.Plan
+		h.cache.plans[a.Customer] = a.Plans
 	}
 	return err
 }
 
-func (h *history) Limit(slug, customer string) (*quota.Limit, error) {
+func (h *history) Limit(slug, customer string, now calendar.Micros) (*quota.Limit, error) {
 	if !h.set.HasPlans() {
 		return nil, nil //nolint:nilnil // no limit is no fault
 	}
-	plan, known := h.cache.plans[customer]
+	plans, known := h.cache.plans[customer]
 	if !known {
 		w := &wants{}
 		w.plan(h, customer)
 		if err := h.fetch(w); err != nil {
 			return nil, err
 		}
-		plan = h.cache.plans[customer]
+		plans = h.cache.plans[customer]
 	}
-	return h.set.Limit(plan, slug), nil
+	return h.set.Limit(plans.At(now).Plan, slug), nil
 }
 
 func (h *history) Tally(number uint32, m calendar.Month) (*usage.Tally, error) {
@@ -170,7 +170,7 @@ func (h *history) markTally(c *tallyCell) {
 
 // alert adds the alerts that a kept row makes due, and returns how many.
 func (h *history) alert(row *usage.Row, most int) int {
-	due, err := ledger.Alerts(h, row, most, nil)
+	due, err := ledger.Alerts(h, row, h.now, most, nil)
 	h.touched = h.touched[:0]
 	for i := 0; i < len(due) && err == nil; i++ {
 		err = h.change(&due[i])

@@ -258,7 +258,7 @@ func unnameable(w *world) {
 			if c, err := v.Counter(usage.CounterID{Meter: 1, Customer: bad, Month: Month}); err != nil || c.Started {
 				w.Errorf("counter: %+v, %v", c, err)
 			}
-			if a, err := store.Assignment(v, bad); err != nil || a.Plan != "" {
+			if a, err := store.Assignment(v, bad); err != nil || len(a.Plans) != 0 {
 				w.Errorf("assignment: %+v, %v", a, err)
 			}
 			for _, q := range []store.AuditQuery{{EntityID: bad}, {EntityType: bad}, {Type: bad}, {Source: bad}} {

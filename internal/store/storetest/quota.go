@@ -22,9 +22,19 @@ func PutPlan(tx store.Tx, p quota.Plan) error {
 	return err
 }
 
-// Assign appends which plan is in force for a customer, or for the tenant itself when customer is empty.
+// Assign appends that a plan is in force from now on for a customer, or for the tenant itself when customer is empty.
 func Assign(tx store.Tx, customer, plan string) error {
-	_, err := tx.Append(change("customer", "assign", customer, quota.AssignmentKind.State(&quota.Assignment{Customer: customer, Plan: plan})))
+	return AssignFrom(tx, customer, plan, tx.Now())
+}
+
+// AssignFrom is Assign from another moment on.
+func AssignFrom(tx store.Tx, customer, plan string, from calendar.Micros) error {
+	a, err := store.Assignment(tx, customer)
+	if err != nil {
+		return err
+	}
+	a.Plans = a.Plans.With(quota.Dated{From: from, Plan: plan})
+	_, err = tx.Append(change("customer", "assign", customer, quota.AssignmentKind.State(&a)))
 	return err
 }
 
@@ -317,7 +327,7 @@ var quotaCases = []Case{
 				}
 			}
 			got, err := store.Assignment(tx, "x")
-			if err != nil || got.Plan != "b" {
+			if err != nil || got.Plans.At(tx.Now()).Plan != "b" {
 				return fmt.Errorf("within its own transaction x has %+v, %w", got, err)
 			}
 			if list, err := store.Assignments(tx, "", 10); err != nil || len(list) != 4 {
@@ -403,7 +413,7 @@ func (w *world) listPlans(v store.View, p quota.Plan) {
 	}
 	same(w, "the list of plans", names, []string{"a", "b", "c"})
 	for customer, want := range map[string]string{"": "a", "x": "b", "gone": "", "nobody": ""} {
-		if a, err := store.Assignment(v, customer); err != nil || a.Customer != customer || a.Plan != want {
+		if a, err := store.Assignment(v, customer); err != nil || a.Customer != customer || a.Plans.At(v.Now()).Plan != want {
 			w.Errorf("%q has %+v, %v, want plan %q", customer, a, err, want)
 		}
 	}
@@ -415,7 +425,11 @@ func (w *world) listPlans(v store.View, p quota.Plan) {
 	if err != nil {
 		w.Fatalf("list customers: %v", err)
 	}
-	same(w, "the customers with plans", append(first, rest...), []quota.Assignment{{Customer: "b", Plan: "b"}, {Customer: "x", Plan: "b"}, {Customer: "é", Plan: "b"}})
+	var want []quota.Assignment
+	for _, customer := range []string{"b", "x", "é"} {
+		want = append(want, quota.Assignment{Customer: customer, Plans: quota.Schedule{{From: Ago(0), Plan: "b"}}})
+	}
+	same(w, "the customers with plans", append(first, rest...), want)
 	_, err = v.Tally(99, Month)
 	w.code("the tally of a meter that is not there", err, problem.NotFound)
 }

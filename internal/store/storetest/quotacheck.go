@@ -56,7 +56,7 @@ func (b *books) checkTallies() {
 // allowances is what a ledger's plans allowed and what was used, as of some row.
 type allowances struct {
 	plans    map[string]quota.Plan
-	assigned map[string]string
+	assigned map[string]quota.Schedule
 	left     map[factID]amount.Amount
 	used     map[usage.CounterID]amount.Amount // by all customers under the empty name
 }
@@ -65,7 +65,7 @@ type allowances struct {
 // so when it is over a soft limit.
 func (b *books) checkQuotas() {
 	b.Helper()
-	a := allowances{map[string]quota.Plan{}, map[string]string{}, map[factID]amount.Amount{}, map[usage.CounterID]amount.Amount{}}
+	a := allowances{map[string]quota.Plan{}, map[string]quota.Schedule{}, map[factID]amount.Amount{}, map[usage.CounterID]amount.Amount{}}
 	for i := range b.rows {
 		r := &b.rows[i]
 		if r.Kind() != ledger.EventRow {
@@ -73,7 +73,7 @@ func (b *books) checkQuotas() {
 				a.plans[p.Name] = *p
 			}
 			if to := stateOf(b, &quota.AssignmentKind, r); to != nil {
-				a.assigned[to.Customer] = to.Plan
+				a.assigned[to.Customer] = to.Plans
 			}
 			continue
 		}
@@ -93,7 +93,7 @@ func (b *books) checkAllowed(a *allowances, r *ledger.Row, o *usage.Outcome) {
 	for _, who := range []string{"", r.Event.Customer} {
 		id := usage.CounterID{Meter: o.Meter, Customer: who, Month: r.Event.Month()}
 		a.used[id] = plus(b, a.used[id], adds)
-		plan, planned := a.plans[a.assigned[who]]
+		plan, planned := a.plans[a.assigned[who].At(r.At).Plan]
 		if !planned || adds.Sign() <= 0 {
 			continue
 		}
@@ -161,7 +161,7 @@ func collectPlans(v store.View, meters []store.Meter, periods []usage.Period) (p
 		return p, err
 	}
 	for _, a := range p.Assignments {
-		if one, err := store.Assignment(v, a.Customer); err != nil || one != a {
+		if one, err := store.Assignment(v, a.Customer); err != nil || !one.Plans.Equal(a.Plans) {
 			return p, fmt.Errorf("%q alone has %+v, listed %+v, %w", a.Customer, one, a, err)
 		}
 	}

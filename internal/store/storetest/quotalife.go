@@ -1,6 +1,8 @@
 package storetest
 
 import (
+	"time"
+
 	"pgregory.net/rapid"
 
 	"github.com/tallystick/tallystick/internal/core/quota"
@@ -42,8 +44,10 @@ func (l *life) assign(id string) {
 	customer := rapid.SampledFrom(append([]string{"", ""}, lifeCustomers...)).Draw(l.T, "customer")
 	plan := rapid.SampledFrom([]string{"p", "p", "q", ""}).Draw(l.T, "plan")
 	fails := rapid.IntRange(0, 4).Draw(l.T, "fails") == 0
+	// Some come into force while the life goes on, some are dated back.
+	ahead := rapid.SampledFrom([]time.Duration{0, 0, 0, time.Microsecond, time.Minute, time.Hour, 30 * time.Hour, -time.Hour}).Draw(l.T, "ahead")
 	l.update("assign a plan", id, func(tx store.Tx) error {
-		if err := Assign(tx, customer, plan); err != nil {
+		if err := AssignFrom(tx, customer, plan, tx.Now().Add(ahead)); err != nil {
 			return err
 		}
 		if fails {
