@@ -11,25 +11,29 @@ import (
 // writes them, such as "48h" or "5s". Empty fields take the server's defaults
 // when a meter is created.
 type Meter struct {
-	ID             string    `json:"id,omitempty"`
-	Slug           string    `json:"slug"`
-	Name           string    `json:"name,omitempty"`
-	Aggregation    string    `json:"aggregation"`
-	EventType      string    `json:"event_type,omitempty"`
-	ValueProperty  string    `json:"value_property,omitempty"`
-	UniqueProperty string    `json:"unique_property,omitempty"`
-	Lateness       string    `json:"lateness,omitempty"`
-	Late           string    `json:"late,omitempty"`
-	KeyPolicy      string    `json:"key_policy,omitempty"`
-	KeyFields      []string  `json:"key_fields,omitempty"`
-	KeyBucket      string    `json:"key_bucket,omitempty"`
-	Future         string    `json:"future,omitempty"`
-	Rounding       string    `json:"rounding,omitempty"`
-	CreatedAt      time.Time `json:"created_at,omitzero"`
+	ID             string   `json:"id,omitempty"`
+	Slug           string   `json:"slug"`
+	Name           string   `json:"name,omitempty"`
+	Aggregation    string   `json:"aggregation"`
+	EventType      string   `json:"event_type,omitempty"`
+	ValueProperty  string   `json:"value_property,omitempty"`
+	UniqueProperty string   `json:"unique_property,omitempty"`
+	Lateness       string   `json:"lateness,omitempty"`
+	Late           string   `json:"late,omitempty"`
+	KeyPolicy      string   `json:"key_policy,omitempty"`
+	KeyFields      []string `json:"key_fields,omitempty"`
+	KeyBucket      string   `json:"key_bucket,omitempty"`
+	Future         string   `json:"future,omitempty"`
+	Rounding       string   `json:"rounding,omitempty"`
+	MissingValue   string   `json:"missing_value,omitempty"` // "refuse" or "skip"
+	// Filter says which events of EventType feed the meter: under every name one of its values, which are
+	// strings, numbers and booleans.
+	Filter    map[string][]any `json:"filter,omitempty"`
+	CreatedAt time.Time        `json:"created_at,omitzero"`
 }
 
 // MeterUpdate changes what is not nil. After the first event only Name,
-// Lateness, Late and Future may change; the rest is a 409.
+// Lateness, Late, Future and MissingValue may change; the rest is a 409.
 type MeterUpdate struct {
 	Name           *string   `json:"name,omitempty"`
 	Lateness       *string   `json:"lateness,omitempty"`
@@ -43,6 +47,9 @@ type MeterUpdate struct {
 	KeyFields      *[]string `json:"key_fields,omitempty"`
 	KeyBucket      *string   `json:"key_bucket,omitempty"`
 	Rounding       *string   `json:"rounding,omitempty"`
+	MissingValue   *string   `json:"missing_value,omitempty"`
+
+	Filter *map[string][]any `json:"filter,omitempty"`
 }
 
 // CreateMeter makes a meter.

@@ -36,5 +36,7 @@ type shape struct {
 	KeyBucket      time.Duration   `json:"key_bucket,omitempty"`
 	Future         time.Duration   `json:"future"`
 	Rounding       Rounding        `json:"rounding,omitempty"`
+	MissingValue   MissingValue    `json:"missing_value,omitempty"`
+	Filter         Filter          `json:"filter,omitempty"`
 	CreatedAt      calendar.Micros `json:"created_at"`
 }

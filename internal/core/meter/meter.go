@@ -118,6 +118,28 @@ func ParseRounding(s string) (Rounding, *problem.Error) {
 	return 0, problem.At("rounding", "%q is not half_even; leave it out to refuse inexact numbers", s)
 }
 
+// MissingValue says what becomes of an event that comes by its type without the property that the meter takes.
+type MissingValue uint8
+
+// The policies for missing values.
+const (
+	RefuseMissing MissingValue = iota // the event is refused
+	SkipMissing                       // the event does not feed this meter
+)
+
+func (v MissingValue) String() string { return [...]string{"refuse", "skip"}[v] }
+
+// ParseMissingValue reads a name of the contract; empty is the default.
+func ParseMissingValue(s string) (MissingValue, *problem.Error) {
+	switch s {
+	case "", "refuse":
+		return RefuseMissing, nil
+	case "skip":
+		return SkipMissing, nil
+	}
+	return 0, problem.At("missing_value", "%q is not one of refuse, skip", s)
+}
+
 // Meter is one thing that is counted.
 type Meter struct {
 	Number         uint32 // small and stable within the tenant, in order of creation from 1
@@ -134,6 +156,8 @@ type Meter struct {
 	KeyBucket      time.Duration
 	Future         time.Duration
 	Rounding       Rounding
+	MissingValue   MissingValue
+	Filter         Filter
 	CreatedAt      calendar.Micros
 }
 
@@ -181,7 +205,21 @@ func (m *Meter) Check() *problem.Error {
 	if p := m.checkTimes(); p != nil {
 		return p
 	}
+	if p := m.checkFed(); p != nil {
+		return p
+	}
 	return m.checkKey()
+}
+
+// checkFed judges which events of its type the meter takes.
+func (m *Meter) checkFed() *problem.Error {
+	if m.MissingValue == SkipMissing && (m.EventType == "" || m.ValueProperty == "" && m.UniqueProperty == "") {
+		return problem.At("missing_value", "skip needs an event_type, and a value_property or unique_property that may be missing")
+	}
+	if len(m.Filter) > 0 && m.EventType == "" {
+		return problem.At("filter", "only with an event_type: it says which events of that type the meter takes")
+	}
+	return m.Filter.check()
 }
 
 func (m *Meter) checkTimes() *problem.Error {
@@ -247,6 +285,7 @@ func (m *Meter) CheckChange(next *Meter, used bool) *problem.Error {
 		{"key_fields", strings.Join(m.Key(), "\x00") != strings.Join(next.Key(), "\x00")},
 		{"key_bucket", m.KeyBucket != next.KeyBucket},
 		{"rounding", m.Rounding != next.Rounding},
+		{"filter", !m.Filter.Equal(next.Filter)},
 	}
 	for _, f := range fixed {
 		if f.changed {

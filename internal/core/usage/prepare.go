@@ -14,22 +14,22 @@ import (
 type Catalog struct {
 	salt   [32]byte
 	slugs  map[string]*meter.Meter
-	types  map[string][]*meter.Meter // by event type, in slug order
+	types  map[string][]*taker // by event type, in slug order
 	number map[uint32]*meter.Meter
 }
 
 // NewCatalog arranges meters; the salt is the tenant's.
 func NewCatalog(salt [32]byte, meters []*meter.Meter) *Catalog {
-	c := &Catalog{salt: salt, slugs: map[string]*meter.Meter{}, types: map[string][]*meter.Meter{}, number: map[uint32]*meter.Meter{}}
+	c := &Catalog{salt: salt, slugs: map[string]*meter.Meter{}, types: map[string][]*taker{}, number: map[uint32]*meter.Meter{}}
 	for _, m := range meters {
 		c.slugs[m.Slug] = m
 		c.number[m.Number] = m
 		if m.EventType != "" {
-			c.types[m.EventType] = append(c.types[m.EventType], m)
+			c.types[m.EventType] = append(c.types[m.EventType], newTaker(m))
 		}
 	}
 	for _, ms := range c.types {
-		slices.SortFunc(ms, func(a, b *meter.Meter) int { return strings.Compare(a.Slug, b.Slug) })
+		slices.SortFunc(ms, func(a, b *taker) int { return strings.Compare(a.Slug, b.Slug) })
 	}
 	return c
 }
@@ -43,6 +43,12 @@ func (c *Catalog) Number(n uint32) *meter.Meter {
 		return nil
 	}
 	return c.number[n]
+}
+
+// taker is the meter, which has an event type, as its type feeds it.
+func (c *Catalog) taker(m *meter.Meter) *taker {
+	takers := c.types[m.EventType]
+	return takers[slices.IndexFunc(takers, func(t *taker) bool { return t.Meter == m })]
 }
 
 // Feed is one meter that a fact feeds, with the value it takes.
@@ -118,11 +124,16 @@ func (p *Preparer) keyOfRefused(e *Event, f *Fact) Key {
 	if e.ID != "" && (m == nil || m.KeyPolicy == meter.ClientKey) {
 		return Key{ClientSpace, e.ID}
 	}
-	feeds := f.Feeds()
-	if len(feeds) == 0 || feeds[0].Meter == nil {
+	feeds, takers := f.Feeds(), p.catalog.types[e.Type]
+	switch {
+	case len(feeds) > 0 && feeds[0].Meter != nil:
+		m = feeds[0].Meter
+	case len(takers) > 0:
+		m = takers[0].Meter // all of a type name facts alike
+	default:
 		return Key{}
 	}
-	k, refusal := p.derive(e, feeds[0].Meter)
+	k, refusal := p.derive(e, m)
 	if refusal != nil {
 		return Key{}
 	}
@@ -140,38 +151,44 @@ func (p *Preparer) feedMeter(e *Event, f *Fact) *problem.Error {
 			return p
 		}
 	}
+	if len(m.Filter) > 0 {
+		if name := p.catalog.taker(m).mismatch(e); name != "" {
+			return problem.At(name, "meter %s does not take this: its filter names other values", m.Slug)
+		}
+	}
 	var refusal *problem.Error
 	f.one[0], refusal = feed(e, m)
 	return refusal
 }
 
 func (p *Preparer) feedType(e *Event, f *Fact) *problem.Error {
-	meters := p.catalog.types[e.Type]
-	if len(meters) == 0 {
-		return &problem.Error{Code: problem.UnknownMeter, Detail: "no meter has the event_type " + quoted(e.Type),
-			Fields: []problem.Field{{Path: "type", Message: "feeds no meter"}}}
-	}
+	takers := p.catalog.types[e.Type]
 	if e.Unrounded != "" {
-		// The quantity belongs to the fact, not to one meter: it is rounded only if all of them would.
-		rounding := meter.HalfEven
-		for _, m := range meters {
-			rounding = min(rounding, m.Rounding)
-		}
-		if p := round(e, rounding); p != nil {
+		if p := roundForAll(e, takers); p != nil {
 			return p
 		}
 	}
-	if len(meters) == 1 {
-		var refusal *problem.Error
-		f.one[0], refusal = feed(e, meters[0])
-		return refusal
+	if len(takers) > 1 {
+		f.many = make([]Feed, 0, len(takers))
 	}
-	f.many = make([]Feed, len(meters))
-	for i, m := range meters {
-		var refusal *problem.Error
-		if f.many[i], refusal = feed(e, m); refusal != nil {
+	fed := false
+	for _, t := range takers {
+		if !t.takes(e) {
+			continue
+		}
+		fed = true
+		one, refusal := feed(e, t.Meter)
+		if len(takers) == 1 {
+			f.one[0] = one
+		} else {
+			f.many = append(f.many, one)
+		}
+		if refusal != nil {
 			return refusal
 		}
+	}
+	if !fed {
+		return fedNone(e, takers)
 	}
 	return nil
 }
@@ -214,6 +231,21 @@ func round(e *Event, r meter.Rounding) *problem.Error {
 	}
 	e.Quantity = q
 	return checkMagnitude("quantity", q)
+}
+
+// roundForAll rounds an event of a type. The quantity belongs to the fact, not to one meter: it is rounded only if all
+// that take the event would.
+func roundForAll(e *Event, takers []*taker) *problem.Error {
+	rounding, taken := meter.HalfEven, false
+	for _, t := range takers {
+		if t.takes(e) {
+			rounding, taken = min(rounding, t.Rounding), true
+		}
+	}
+	if !taken {
+		return nil
+	}
+	return round(e, rounding)
 }
 
 func roundCorrection(e *Event) *problem.Error {

@@ -226,6 +226,10 @@ func setOptions(m *meter.Meter, args []datadriven.CmdArg) error {
 			m.ValueProperty = v
 		case "unique_property":
 			m.UniqueProperty = v
+		case "missing_value":
+			m.MissingValue, p = meter.ParseMissingValue(v)
+		case "filter":
+			m.Filter, err = parseFilter(a.Vals)
 		default:
 			err = fmt.Errorf("no such option")
 		}
@@ -237,6 +241,20 @@ func setOptions(m *meter.Meter, args []datadriven.CmdArg) error {
 		}
 	}
 	return nil
+}
+
+// parseFilter reads values written name:JSON scalar.
+func parseFilter(texts []string) (meter.Filter, error) {
+	out := meter.Filter{}
+	for _, text := range texts {
+		name, value, _ := strings.Cut(text, ":")
+		m, err := parseProperty(name, value)
+		if err != nil {
+			return nil, err
+		}
+		out[name] = append(out[name], meter.Scalar(m.Value))
+	}
+	return out, nil
 }
 
 func (s *story) adjust(d *datadriven.TestData) (string, error) {

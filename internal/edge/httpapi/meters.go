@@ -20,6 +20,8 @@ type meterPatch struct {
 	late                        *meter.Late
 	keyPolicy                   *meter.KeyPolicy
 	rounding                    *meter.Rounding
+	missingValue                *meter.MissingValue
+	filter                      *meter.Filter
 	keyFields                   *[]string
 	lateness, keyBucket, future *time.Duration
 }
@@ -31,6 +33,12 @@ func readMeter(f *httpkit.Form) (p meterPatch) {
 	p.late = httpkit.Named(f, "late", meter.ParseLate)
 	p.keyPolicy = httpkit.Named(f, "key_policy", meter.ParseKeyPolicy)
 	p.rounding = httpkit.Named(f, "rounding", meter.ParseRounding)
+	p.missingValue = httpkit.Named(f, "missing_value", meter.ParseMissingValue)
+	if v, given := f.Any("filter"); given {
+		filter, bad := meter.NewFilter(v)
+		f.Check(bad)
+		p.filter = &filter
+	}
 	var fields []string
 	if f.Texts("key_fields", &fields) {
 		p.keyFields = &fields
@@ -50,6 +58,8 @@ func (p *meterPatch) apply(m *meter.Meter) *problem.Error {
 	set(&m.Late, p.late)
 	set(&m.KeyPolicy, p.keyPolicy)
 	set(&m.Rounding, p.rounding)
+	set(&m.MissingValue, p.missingValue)
+	set(&m.Filter, p.filter)
 	set(&m.KeyFields, p.keyFields)
 	set(&m.Lateness, p.lateness)
 	set(&m.KeyBucket, p.keyBucket)
@@ -152,6 +162,12 @@ func appendMeter(b []byte, m *store.Meter) []byte {
 	}
 	b = render.String(b, "future", httpkit.FormatDuration(m.Future))
 	b = render.Optional(b, "rounding", m.Rounding.String())
+	b = render.String(b, "missing_value", m.MissingValue.String())
+	if len(m.Filter) > 0 {
+		b = m.Filter.Append(render.Name(b, "filter"))
+	} else {
+		b = render.Null(b, "filter")
+	}
 	b = render.Bool(b, "used", m.Used)
 	b = render.Moment(b, "created_at", m.CreatedAt)
 	return append(b, '}')

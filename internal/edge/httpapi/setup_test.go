@@ -69,7 +69,7 @@ func TestMetersOverHTTP(t *testing.T) {
 	a := w.do(call{method: "POST", path: "/v1/meters", key: "admin", body: `{"slug":"views","aggregation":"unique","unique_property":"user","lateness":"7d","late":"reject",` +
 		`"key_policy":"derived","key_fields":["meter","customer","properties.url","time"],"key_bucket":"5s","future":"90m","name":"Views"}`}).status(t, 201)
 	const want = `{"id":"views","slug":"views","name":"Views","aggregation":"unique","event_type":null,"value_property":null,"unique_property":"user","lateness":"168h","late":"reject",` +
-		`"key_policy":"derived","key_fields":["meter","customer","properties.url","time"],"key_bucket":"5s","future":"1h30m","rounding":null,"used":false,"created_at":"2026-11-15T12:00:00Z"}` + "\n"
+		`"key_policy":"derived","key_fields":["meter","customer","properties.url","time"],"key_bucket":"5s","future":"1h30m","rounding":null,"missing_value":"refuse","filter":null,"used":false,"created_at":"2026-11-15T12:00:00Z"}` + "\n"
 	if diff := cmp.Diff(want, string(a.body)); diff != "" {
 		t.Error(diff)
 	}

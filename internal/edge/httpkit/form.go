@@ -147,6 +147,9 @@ func (f *Form) take(name string) (v any, given bool) {
 	return v, given
 }
 
+// Any takes a field as JSON was decoded, numbers as json.Number.
+func (f *Form) Any(name string) (v any, given bool) { return f.take(name) }
+
 // Has reports whether a field that was not taken yet is there, a null too.
 func (f *Form) Has(name string) bool {
 	_, there := f.fields[name]

@@ -131,6 +131,9 @@ type meterPayload struct {
 	KeyBucket      string   `json:"key_bucket,omitempty"`
 	Future         string   `json:"future"`
 	Rounding       string   `json:"rounding,omitempty"`
+	MissingValue   string   `json:"missing_value,omitempty"`
+
+	Filter meter.Filter `json:"filter,omitempty"`
 }
 
 func appendMeter(tx store.Tx, actor string, action string, m *meter.Meter) error {
@@ -138,7 +141,10 @@ func appendMeter(tx store.Tx, actor string, action string, m *meter.Meter) error
 		Slug: m.Slug, Name: m.Name, Aggregation: m.Aggregation.String(), EventType: m.EventType,
 		ValueProperty: m.ValueProperty, UniqueProperty: m.UniqueProperty,
 		Lateness: m.Lateness.String(), Late: m.Late.String(), KeyPolicy: m.KeyPolicy.String(), KeyFields: m.KeyFields,
-		KeyBucket: span(m.KeyBucket), Future: m.Future.String(), Rounding: m.Rounding.String(),
+		KeyBucket: span(m.KeyBucket), Future: m.Future.String(), Rounding: m.Rounding.String(), Filter: m.Filter,
+	}
+	if m.MissingValue != meter.RefuseMissing {
+		payload.MissingValue = m.MissingValue.String()
 	}
 	_, err := ledgers.Append(tx, actor, audit.Of(meter.Kind.Name, action, m.Slug), payload, meter.Kind.State(m))
 	return err

@@ -11,6 +11,7 @@ import (
 	"github.com/tallystick/tallystick/internal/core/entity"
 	"github.com/tallystick/tallystick/internal/core/meter"
 	"github.com/tallystick/tallystick/internal/core/problem"
+	"github.com/tallystick/tallystick/internal/core/properties"
 	"github.com/tallystick/tallystick/internal/core/tenant"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/store"
@@ -219,4 +220,13 @@ func TestAMetersPayloadIsWrittenInTheWordsOfTheContract(t *testing.T) {
 	}
 	wantSame(t, w.payload("acme"), `{"slug":"tokens","name":"Tokens","aggregation":"sum","value_property":"tokens","lateness":"48h0m0s","late":"adjust",`+
 		`"key_policy":"derived","key_fields":["customer","time"],"key_bucket":"5s","future":"1h0m0s","rounding":"half_even"}`)
+	_, err = w.CreateMeter(t.Context(), "k", "acme", meter.Meter{
+		Slug: "big", Aggregation: meter.Sum, EventType: "llm", ValueProperty: "tokens", MissingValue: meter.SkipMissing,
+		Filter: meter.Filter{"properties.model": {{Kind: properties.String, Text: "gpt-9"}, {Kind: properties.Number, Text: "9"}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantSame(t, w.payload("acme"), `{"slug":"big","aggregation":"sum","event_type":"llm","value_property":"tokens","lateness":"0s","late":"adjust",`+
+		`"key_policy":"client","future":"0s","missing_value":"skip","filter":{"properties.model":["gpt-9",9]}}`)
 }

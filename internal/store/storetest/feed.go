@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/tallystick/tallystick/internal/core/meter"
+	"github.com/tallystick/tallystick/internal/core/properties"
 	"github.com/tallystick/tallystick/internal/core/usage"
 )
 
@@ -127,4 +128,63 @@ var feedCases = []Case{
 		w.again()
 		used(true, true, false)
 	}},
+	{"a filter and a skipped value choose which meters an event feeds, once and for all", filteredFeeds},
+}
+
+// filteredFeeds: the rows say which meters they fed, and nothing decides that again.
+func filteredFeeds(w *world) {
+	typed := func(slug string, a meter.Aggregation, change func(*meter.Meter)) meter.Meter {
+		m := NewMeter(slug, a)
+		m.EventType = "call"
+		change(&m)
+		return m
+	}
+	nine := typed("nine", meter.Sum, func(m *meter.Meter) {
+		m.ValueProperty, m.Filter = "n", meter.Filter{"properties.model": {{Kind: properties.String, Text: "9"}}}
+	})
+	near := typed("near", meter.Count, func(m *meter.Meter) {
+		m.Filter = meter.Filter{"resource": {{Kind: properties.String, Text: "eu"}, {Kind: properties.String, Text: "us"}}}
+	})
+	some := typed("some", meter.Max, func(m *meter.Meter) { m.ValueProperty, m.MissingValue = "n", meter.SkipMissing })
+	w.create(acme, nine, near, some)
+	call := func(id, resource string, members ...properties.Member) usage.Event {
+		e := Call(id, "call", "c", Ago(0), members...)
+		if resource != "" {
+			e = On(e, resource)
+		}
+		return e
+	}
+	batch := []usage.Event{
+		call("all", "eu", Text("model", "9"), Number("n", "5")), call("near", "us"), call("some", "", Number("n", "7")),
+		call("number", "", Number("model", "9")), call("value", "", Text("model", "9")), call("none", "asia"),
+	}
+	vs := w.says(acme, "accepted accepted accepted rejected:unknown_meter rejected:invalid rejected:unknown_meter", batch...)
+	if p := vs[5].Problem; p == nil || !strings.Contains(p.Detail, "near") || !strings.Contains(p.Detail, "properties.n") {
+		w.Errorf("the reason is %v", p)
+	}
+	check := func() {
+		w.Helper()
+		w.totals(acme, "nine", "c", "5")
+		w.totals(acme, "near", "c", "2")
+		w.totals(acme, "some", "c", "7")
+		for i, want := range []int{3, 1, 1} {
+			if r, _ := w.event(acme, vs[i].Key); len(r.Event.Outcomes) != want {
+				w.Errorf("event %s fed %d meters, want %d", r.Event.ID, len(r.Event.Outcomes), want)
+			}
+		}
+	}
+	check()
+	w.again()
+	check()
+	w.says(acme, "duplicate duplicate duplicate", batch[:3]...)
+	// A change of what is missing holds for what comes, and the rows stay as they are.
+	m := w.meter(acme, "some").Meter
+	m.MissingValue = meter.RefuseMissing
+	w.putMeter(acme, m)
+	w.says(acme, "duplicate rejected:invalid", batch[1], call("late", "us"))
+	w.says(acme, "accepted", Correction("fix", "near", "-1"))
+	w.says(acme, "rejected:invalid", Correction("fix2", "all", "-1")) // it must name one of three
+	w.totals(acme, "near", "c", "1")
+	w.again()
+	w.totals(acme, "near", "c", "1")
 }

@@ -175,6 +175,7 @@ func told(v usage.Verdict) string {
 func (l *life) changeMeter(id string) {
 	slug := rapid.SampledFrom(lifeMeters()).Draw(l.T, "meter").Slug
 	lateness := rapid.SampledFrom([]time.Duration{0, time.Hour, 48 * time.Hour, 400 * time.Hour}).Draw(l.T, "lateness")
+	missing := rapid.SampledFrom([]meter.MissingValue{meter.SkipMissing, meter.RefuseMissing}).Draw(l.T, "missing")
 	late := rapid.SampledFrom([]meter.Late{meter.Adjust, meter.Adjust, meter.Reject}).Draw(l.T, "late")
 	l.update("change meter", id, func(tx store.Tx) error {
 		m, err := store.GetMeter(tx, slug)
@@ -182,6 +183,9 @@ func (l *life) changeMeter(id string) {
 			return err
 		}
 		m.Lateness, m.Late, m.Future, m.Name = lateness, late, m.Future+time.Minute, m.Name+"'"
+		if m.EventType != "" {
+			m.MissingValue = missing
+		}
 		return PutMeter(tx, m.Meter)
 	})
 }

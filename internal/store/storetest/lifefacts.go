@@ -30,7 +30,11 @@ func lifeMeters() []meter.Meter {
 	views.KeyPolicy, views.KeyFields, views.KeyBucket = meter.DerivedKey, []string{"customer", "properties.u", "time"}, time.Hour
 	rounded.Rounding = meter.HalfEven
 	people.UniqueProperty, people.Lateness = "u", time.Hour
-	return append(mixMeters(), NewMeter("calls", meter.Sum), strict, hits, views, rounded, NewMeter("low", meter.Min), NewMeter("gauge", meter.Last), people)
+	// Two more that the type feeds: not every event, and not always for the same reason.
+	picky, some := NewMeter("m-picky", meter.Sum), NewMeter("m-some", meter.Max)
+	picky.EventType, picky.ValueProperty, picky.Filter = mixType, "v", meter.Filter{"properties.u": {{Kind: properties.String, Text: "u1"}}}
+	some.EventType, some.ValueProperty, some.MissingValue = mixType, "w", meter.SkipMissing
+	return append(mixMeters(), picky, some, NewMeter("calls", meter.Sum), strict, hits, views, rounded, NewMeter("low", meter.Min), NewMeter("gauge", meter.Last), people)
 }
 
 // event draws the next event. What an id says is fixed for the life, so that most repetitions are duplicates; a twist
@@ -66,6 +70,9 @@ func (l *life) fact(n int) usage.Event {
 	id, target, customer := fmt.Sprint("e", n), lifeTargets[pick(len(lifeTargets))], lifeCustomers[pick(len(lifeCustomers))]
 	at, value, member := Ago(lifeTimes[pick(len(lifeTimes))]), lifeValues[pick(len(lifeValues))], fmt.Sprint("u", pick(3))
 	if target == mixType {
+		if pick(3) == 0 {
+			return Call(id, mixType, customer, at, Number("v", value), Text("u", member), Number("w", lifeValues[pick(len(lifeValues))]))
+		}
 		return mix(id, customer, at, value, member)
 	}
 	if target == "hits" && pick(8) > 0 {
