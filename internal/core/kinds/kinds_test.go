@@ -62,14 +62,14 @@ func samples() []sample {
 		of(&meter.Kind, meter.Meter{
 			Number: 3, Slug: "m", Name: "M", Aggregation: meter.Unique, EventType: "t", ValueProperty: "v",
 			UniqueProperty: "u", Lateness: time.Hour, Late: meter.Reject, KeyPolicy: meter.DerivedKey,
-			KeyFields: []string{"time"}, KeyBucket: time.Second, Future: time.Minute, Rounding: meter.HalfEven, MissingValue: meter.SkipMissing, CreatedAt: 1,
+			KeyFields: []string{"time"}, KeyBucket: time.Second, Future: time.Minute, WidestFuture: time.Hour, Rounding: meter.HalfEven, MissingValue: meter.SkipMissing, CreatedAt: 1,
 			Filter: meter.Filter{
 				"resource":     {{Kind: properties.String, Text: "<\""}, {Kind: properties.String, Text: "a"}},
 				"properties.m": {{Kind: properties.String, Text: "1"}, {Kind: properties.Number, Text: "1"}, {Kind: properties.Bool, Text: "true"}},
 			},
 		}, `{"number":3,"slug":"m","name":"M","aggregation":6,"event_type":"t","value_property":"v","unique_property":"u",`+
 			`"lateness":3600000000000,"late":1,"key_policy":1,"key_fields":["time"],"key_bucket":1000000000,`+
-			`"future":60000000000,"rounding":1,"missing_value":1,"filter":{"properties.m":["1",1,true],"resource":["\u003c\"","a"]},"created_at":1}`),
+			`"future":60000000000,"widest_future":3600000000000,"rounding":1,"missing_value":1,"filter":{"properties.m":["1",1,true],"resource":["\u003c\"","a"]},"created_at":1}`),
 		of(&usage.AdjustmentKind, usage.Adjustment{
 			ID: "adj_9", Seq: 9, At: at, Meter: 1, Customer: "c", Month: month, Amount: amount.One, Reason: "r", Actor: "a",
 			Reverts: "adj_4", Replay: "late=reject",

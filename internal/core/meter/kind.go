@@ -35,6 +35,7 @@ type shape struct {
 	KeyFields      []string        `json:"key_fields,omitempty"`
 	KeyBucket      time.Duration   `json:"key_bucket,omitempty"`
 	Future         time.Duration   `json:"future"`
+	WidestFuture   time.Duration   `json:"widest_future,omitempty"`
 	Rounding       Rounding        `json:"rounding,omitempty"`
 	MissingValue   MissingValue    `json:"missing_value,omitempty"`
 	Filter         Filter          `json:"filter,omitempty"`

@@ -16,7 +16,7 @@ const (
 	DefaultLateness = 48 * time.Hour
 	DefaultFuture   = time.Hour
 	MaxLateness     = 366 * 24 * time.Hour
-	MaxFuture       = 24 * time.Hour
+	MaxFuture       = 366 * 24 * time.Hour
 	MaxBucket       = 24 * time.Hour
 	MaxSlug         = 63
 	MaxName         = 200
@@ -155,6 +155,7 @@ type Meter struct {
 	KeyFields      []string // empty: DefaultKeyFields
 	KeyBucket      time.Duration
 	Future         time.Duration
+	WidestFuture   time.Duration // the longest Future that it had before, if that is longer; see Ahead
 	Rounding       Rounding
 	MissingValue   MissingValue
 	Filter         Filter
@@ -173,6 +174,18 @@ func (m *Meter) Key() []string {
 		return DefaultKeyFields
 	}
 	return m.KeyFields
+}
+
+// Ahead is how far ahead of its commit an event of the meter can be: the longest future bound that it ever had. Scans
+// and retention rely on it, so that it never shrinks.
+func (m *Meter) Ahead() time.Duration { return max(m.Future, m.WidestFuture) }
+
+// Follow makes the meter remember what those before it allowed. Whoever changes a meter calls it.
+func (m *Meter) Follow(before *Meter) {
+	widest := max(before.Ahead(), m.Ahead())
+	if m.WidestFuture = 0; widest > m.Future {
+		m.WidestFuture = widest
+	}
 }
 
 // Check judges the whole meter.

@@ -187,6 +187,7 @@ func (s *story) patchMeter(args []datadriven.CmdArg) (string, error) {
 	if err := setOptions(&next, args[1:]); err != nil {
 		return "", err
 	}
+	next.Follow(&have.Meter)
 	if p := have.CheckChange(&next, have.Used); p != nil {
 		return refusal(p), nil
 	}

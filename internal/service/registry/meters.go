@@ -17,6 +17,7 @@ import (
 // CreateMeter makes a meter as it is given; its number and time of creation are the registry's. Errors: NotFound,
 // Invalid, TenantClosed, Exists, Conflict (too many meters).
 func (s *Service) CreateMeter(ctx context.Context, actor, tenantID string, m meter.Meter) (store.Meter, error) {
+	m.WidestFuture = 0
 	if p := check(&m); p != nil {
 		return store.Meter{}, p
 	}
@@ -96,6 +97,7 @@ func (s *Service) UpdateMeter(ctx context.Context, actor, tenantID, slug string,
 			return problem.At("slug", "a meter's slug never changes: create another meter")
 		}
 		out.Number, out.CreatedAt = before.Number, before.CreatedAt
+		out.Follow(&before.Meter)
 		if p := check(&out.Meter); p != nil {
 			return p
 		}

@@ -230,3 +230,30 @@ func TestAMetersPayloadIsWrittenInTheWordsOfTheContract(t *testing.T) {
 	wantSame(t, w.payload("acme"), `{"slug":"big","aggregation":"sum","event_type":"llm","value_property":"tokens","lateness":"0s","late":"adjust",`+
 		`"key_policy":"client","future":"0s","missing_value":"skip","filter":{"properties.model":["gpt-9",9]}}`)
 }
+
+// The widest bound that a meter ever had is remembered, and nobody can set it.
+func TestAMeterRemembersItsWidestFuture(t *testing.T) {
+	w := newWorld(t)
+	w.tenant("acme")
+	m := sumMeter("calls")
+	m.Future, m.WidestFuture = 2*time.Hour, 100*time.Hour
+	got, err := w.CreateMeter(t.Context(), "k", "acme", m)
+	if err != nil || got.Ahead() != 2*time.Hour {
+		t.Fatalf("created with %s: %v", got.Ahead(), err)
+	}
+	head := w.head("acme")
+	for i, c := range []struct{ future, ahead time.Duration }{
+		{2 * time.Hour, 2 * time.Hour}, {time.Hour, 2 * time.Hour}, {0, 2 * time.Hour}, {meter.MaxFuture, meter.MaxFuture}, {time.Minute, meter.MaxFuture},
+	} {
+		got, err = w.UpdateMeter(t.Context(), "k", "acme", "calls", func(m *meter.Meter) *problem.Error {
+			m.Future, m.WidestFuture = c.future, 0
+			return nil
+		})
+		if err != nil || got.Future != c.future || got.Ahead() != c.ahead {
+			t.Errorf("%s: %+v, %v", c.future, got, err)
+		}
+		if i == 0 && w.head("acme") != head {
+			t.Error("a change of nothing left a row")
+		}
+	}
+}

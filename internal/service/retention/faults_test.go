@@ -12,6 +12,7 @@ import (
 
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/ledger"
+	"github.com/tallystick/tallystick/internal/core/meter"
 	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/service/retention"
@@ -199,6 +200,43 @@ func TestAnOpenPeriodHoldsTheFloorBack(t *testing.T) {
 		t.Errorf("the floor is %s, want the start of %s, which is open", floor, open)
 	}
 	l.deliver(storetest.Fact("very-late", "bytes", "one", floor.Add(time.Hour), "1"))
+}
+
+// Given a meter that once took facts of the next 60 days, when its bound is shorter now, then the keys of a month are
+// kept for as long after its last arrival as the longer bound says.
+func TestAMonthWaitsForTheLongestFutureThatThereWas(t *testing.T) {
+	l := newLife(t, openNaive)
+	bound := func(d time.Duration) {
+		l.both(func(tx store.Tx) error {
+			m, err := store.GetMeter(tx, "bytes")
+			if err != nil {
+				return err
+			}
+			m.Future, m.Lateness = d, meter.MaxLateness
+			return storetest.PutMeter(tx, m.Meter)
+		})
+	}
+	first := l.month()
+	bound(60 * 24 * time.Hour)
+	l.deliver(l.facts("early")...)
+	l.deliver(storetest.Fact("ahead", "bytes", "one", first.Start().Add(55*24*time.Hour), "1"))
+	bound(time.Hour)
+	l.clock.Set(first.End().Time().Add(-time.Hour))
+	l.deliver(storetest.Fact("last", "bytes", "one", first.End().Add(-2*time.Hour), "1"))
+	l.clock.Set(first.End().Time())
+	l.both(func(tx store.Tx) error { return storetest.ClosePeriod(tx, first) })
+	l.both(func(tx store.Tx) error { return storetest.ClosePeriod(tx, first+1) })
+	l.clock.Set(first.End().Time().Add(retention.MinHorizon + 40*24*time.Hour)) // the floor has passed the month, not the bound
+	r := l.retain()
+	if len(r.Months) == 0 || r.Months[0].Waits == "" || r.Pruned != 0 {
+		t.Fatalf("%+v", r)
+	}
+	l.clock.Advance(80 * 24 * time.Hour)
+	if r = l.retain(); len(r.Months) == 0 || r.Months[0].Waits != "" || r.Pruned == 0 {
+		t.Fatalf("%+v", r)
+	}
+	l.compare()
+	l.redeliver()
 }
 
 // Given a month of which a row arrived late, when the floor has passed the month but not that arrival, then the month

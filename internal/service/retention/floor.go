@@ -85,7 +85,7 @@ func appendFloor(tx store.Tx, floor calendar.Micros) error {
 // due is what may be archived of one tenant, subject to when its rows arrived.
 type due struct {
 	floor  calendar.Micros
-	future time.Duration // the longest of its meters
+	future time.Duration // the longest that its meters ever had
 	months map[calendar.Month]bool
 }
 
@@ -99,7 +99,7 @@ func (r *run) due(id string, floor calendar.Micros) (due, error) {
 		}
 		var bucket time.Duration
 		for i := range meters {
-			d.future, bucket = max(d.future, meters[i].Future), max(bucket, meters[i].KeyBucket)
+			d.future, bucket = max(d.future, meters[i].Ahead()), max(bucket, meters[i].KeyBucket)
 		}
 		periods, err := store.Periods(v, 0, periodsPage)
 		if err != nil {

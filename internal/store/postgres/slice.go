@@ -3,10 +3,10 @@ package postgres
 import (
 	"fmt"
 	"sort"
+	"time"
 
 	"github.com/tallystick/tallystick/internal/core/amount"
 	"github.com/tallystick/tallystick/internal/core/calendar"
-	"github.com/tallystick/tallystick/internal/core/meter"
 	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/store"
@@ -55,7 +55,7 @@ func (v *view) Slice(q store.SliceQuery, fn func(*store.Slice) error) error {
 	if err := v.set.Horizon.Missing(0, store.RowHint{From: q.From, To: q.To, Events: true}, v.hasLeft); err != nil {
 		return err
 	}
-	s := &slicing{view: v, query: q, slug: m.Slug, typ: m.EventType, emit: fn}
+	s := &slicing{view: v, query: q, slug: m.Slug, typ: m.EventType, ahead: m.Ahead(), emit: fn}
 	if q.Customer != "" {
 		return s.counters()
 	}
@@ -66,8 +66,9 @@ func (v *view) Slice(q store.SliceQuery, fn func(*store.Slice) error) error {
 type slicing struct {
 	*view
 	query  store.SliceQuery
-	slug   string // of the meter
-	typ    string // that feeds it; "": none
+	slug   string        // of the meter
+	typ    string        // that feeds it; "": none
+	ahead  time.Duration // that its rows can be of their commit
 	emit   func(*store.Slice) error
 	pieces map[string]*store.Slice
 	order  []*store.Slice
@@ -76,7 +77,7 @@ type slicing struct {
 // scan reads rows in order of seq.
 func (s *slicing) scan() error {
 	q := &s.query
-	after, err := s.before(q.From.Add(-meter.MaxFuture))
+	after, err := s.before(q.From.Add(-s.ahead))
 	if err != nil {
 		return err
 	}
@@ -103,8 +104,8 @@ func (s *slicing) scan() error {
 	return nil
 }
 
-// before finds a row below which all were committed before a time. No fact is further ahead of its commit than
-// MaxFuture, so that rows below it have no part in what happened after.
+// before finds a row below which all were committed before a time. No row of the meter is further ahead of its commit
+// than Meter.Ahead says, so that rows below it have no part in what happened after.
 func (s *slicing) before(t calendar.Micros) (uint64, error) {
 	var failed error
 	n := sort.Search(int(s.base), func(i int) bool {

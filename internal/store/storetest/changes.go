@@ -63,6 +63,7 @@ func PutMeter(tx store.Tx, m meter.Meter) error {
 	switch {
 	case err == nil:
 		m.Number, m.CreatedAt = old.Number, old.CreatedAt
+		m.Follow(&old.Meter)
 	case problem.Is(err, problem.NotFound):
 		all, err := store.Meters(tx, store.Page{Limit: tenant.MaxMeters})
 		if err != nil {

@@ -176,13 +176,14 @@ func (l *life) changeMeter(id string) {
 	slug := rapid.SampledFrom(lifeMeters()).Draw(l.T, "meter").Slug
 	lateness := rapid.SampledFrom([]time.Duration{0, time.Hour, 48 * time.Hour, 400 * time.Hour}).Draw(l.T, "lateness")
 	missing := rapid.SampledFrom([]meter.MissingValue{meter.SkipMissing, meter.RefuseMissing}).Draw(l.T, "missing")
+	future := rapid.SampledFrom([]time.Duration{0, time.Hour, 61 * time.Minute, 30 * 24 * time.Hour}).Draw(l.T, "future")
 	late := rapid.SampledFrom([]meter.Late{meter.Adjust, meter.Adjust, meter.Reject}).Draw(l.T, "late")
 	l.update("change meter", id, func(tx store.Tx) error {
 		m, err := store.GetMeter(tx, slug)
 		if err != nil {
 			return err
 		}
-		m.Lateness, m.Late, m.Future, m.Name = lateness, late, m.Future+time.Minute, m.Name+"'"
+		m.Lateness, m.Late, m.Future, m.Name = lateness, late, future, m.Name+"'"
 		if m.EventType != "" {
 			m.MissingValue = missing
 		}

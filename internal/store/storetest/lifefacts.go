@@ -17,7 +17,7 @@ var (
 	lifeCustomers = []string{"c", "c", "c", "d", "é'\""}
 	lifeValues    = []string{"1", "2", "2", "0", "0.000000000001", "7.25", "999999999999999.999999999999"}
 	lifeTimes     = []time.Duration{0, 0, time.Microsecond, time.Minute, time.Hour, 2 * time.Hour, 47 * time.Hour, 49 * time.Hour, 100 * time.Hour, 20 * 24 * time.Hour, 21 * 24 * time.Hour,
-		-30 * time.Minute, -2 * time.Hour}
+		-30 * time.Minute, -2 * time.Hour, -20 * 24 * time.Hour}
 	// Each name is of a fact that feeds the meter of that name, or the meters of that type.
 	lifeTargets = []string{mixType, mixType, mixType, "calls", "calls", "strict", "hits", "views", "rounded", "low", "gauge", "people"}
 )
@@ -29,12 +29,14 @@ func lifeMeters() []meter.Meter {
 	hits.KeyPolicy, hits.Lateness = meter.DerivedKey, time.Hour
 	views.KeyPolicy, views.KeyFields, views.KeyBucket = meter.DerivedKey, []string{"customer", "properties.u", "time"}, time.Hour
 	rounded.Rounding = meter.HalfEven
+	ahead := NewMeter("gauge", meter.Last)
+	ahead.Future = 30 * 24 * time.Hour
 	people.UniqueProperty, people.Lateness = "u", time.Hour
 	// Two more that the type feeds: not every event, and not always for the same reason.
 	picky, some := NewMeter("m-picky", meter.Sum), NewMeter("m-some", meter.Max)
 	picky.EventType, picky.ValueProperty, picky.Filter = mixType, "v", meter.Filter{"properties.u": {{Kind: properties.String, Text: "u1"}}}
 	some.EventType, some.ValueProperty, some.MissingValue = mixType, "w", meter.SkipMissing
-	return append(mixMeters(), picky, some, NewMeter("calls", meter.Sum), strict, hits, views, rounded, NewMeter("low", meter.Min), NewMeter("gauge", meter.Last), people)
+	return append(mixMeters(), picky, some, NewMeter("calls", meter.Sum), strict, hits, views, rounded, NewMeter("low", meter.Min), ahead, people)
 }
 
 // event draws the next event. What an id says is fixed for the life, so that most repetitions are duplicates; a twist

@@ -148,6 +148,7 @@ func checkSlices(t TB, v store.View, rows []ledger.Row) {
 		add(func(q *store.SliceQuery) {
 			q.From, q.To, q.Wants = Month.Start(), Ago(time.Minute), store.WantResources
 		})
+		add(func(q *store.SliceQuery) { q.From = Ago(-19 * 24 * time.Hour) }) // ahead of most commits
 		for _, q := range queries {
 			same(t, fmt.Sprintf("slice %+v", q), readSlice(t, v, q), plainSlice(rows, q))
 		}

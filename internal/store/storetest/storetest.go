@@ -94,7 +94,7 @@ func (c Case) Try(t TB, b Bench) store.Store {
 
 // Cases lists the suite.
 func Cases() []Case {
-	return slices.Concat(identityCases, batchCases, atomicCases, concurrencyCases, orderCases, treeCases, numberCases, feedCases, lateCases, closeCases,
+	return slices.Concat(identityCases, batchCases, atomicCases, concurrencyCases, orderCases, treeCases, numberCases, feedCases, lateCases, aheadCases, closeCases,
 		correctionCases, sliceCases, updateCases, wallCases, listingCases, textCases, refusalCases, quotaCases, datedCases, auditCases, requestCases, entityCases, rowCases, horizonCases, faultCases, movedCases,
 		epochCases)
 }
