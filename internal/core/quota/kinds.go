@@ -82,6 +82,7 @@ type (
 	}
 	assignmentShape struct {
 		Plans []datedShape `json:"plans"`
+		Plan  string       `json:"plan,omitempty"` // of version 1
 	}
 	datedShape struct {
 		From calendar.Micros `json:"from"`
@@ -103,14 +104,14 @@ func encodeAssignment(a *Assignment) []byte {
 	return entity.Shape(out)
 }
 
-// decodeAssignment reads no states of version 1, which no released build wrote: a plan without a date.
+// decodeAssignment also reads version 1: one plan without a date, which is in force for as long as its row is the last.
 func decodeAssignment(e *entity.Entity) (Assignment, error) {
-	if e.Version < 2 {
-		return Assignment{}, fmt.Errorf("version %d of an assignment is not read", e.Version)
-	}
 	var in assignmentShape
 	if err := json.Unmarshal(e.Data, &in); err != nil {
 		return Assignment{}, err
+	}
+	if e.Version == 1 && in.Plan != "" {
+		in.Plans = []datedShape{{Plan: in.Plan}}
 	}
 	out := Assignment{}
 	if e.ID != tenant.Self {
