@@ -103,7 +103,8 @@ func decoder(x *httpkit.Exchange) (decode, error) {
 		return eventjson.DecodeCloudEvents, nil
 	}
 	return nil, problem.New(problem.UnsupportedMedia,
-		"Content-Type must be application/json, application/x-ndjson, application/cloudevents+json or application/cloudevents-batch+json, not %s", media)
+		"Content-Type must be application/json, application/x-ndjson, application/cloudevents+json or "+
+			"application/cloudevents-batch+json, not %s", media)
 }
 
 // answerSingle answers the verdict on the one event of a request.
@@ -231,7 +232,8 @@ func prefersAll(x *httpkit.Exchange) bool {
 		for one := range strings.SplitSeq(header, ",") {
 			preference, _, _ := strings.Cut(one, ";")
 			name, value, _ := strings.Cut(preference, "=")
-			if strings.EqualFold(strings.TrimSpace(name), "return") && strings.EqualFold(strings.Trim(value, " \t\""), "representation") {
+			if strings.EqualFold(strings.TrimSpace(name), "return") &&
+				strings.EqualFold(strings.Trim(value, " \t\""), "representation") {
 				return true
 			}
 		}

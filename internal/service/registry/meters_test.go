@@ -168,7 +168,8 @@ func TestUpdatingAMeter(t *testing.T) {
 		t.Errorf("before the first event: %+v, %v", got, err)
 	}
 	before := w.head("acme")
-	if got, err = update(func(m *meter.Meter) { m.KeyFields[1] = "resource" }); err != nil || got.KeyFields[1] != "resource" || w.head("acme") != before+1 {
+	if got, err = update(func(m *meter.Meter) { m.KeyFields[1] = "resource" }); err != nil ||
+		got.KeyFields[1] != "resource" || w.head("acme") != before+1 {
 		t.Errorf("a list changed in place: %+v, %v, %d rows", got, err, w.head("acme")-before)
 	}
 	if got, err = update(func(m *meter.Meter) { m.Aggregation, m.KeyFields = meter.Sum, nil }); err != nil || got.Used {
@@ -211,12 +212,16 @@ func TestAMetersPayloadIsWrittenInTheWordsOfTheContract(t *testing.T) {
 	w := newWorld(t)
 	w.tenant("acme")
 	_, err := w.CreateMeter(t.Context(), "k", "acme", meter.Meter{
-		Slug: "tokens", Name: "Tokens", Aggregation: meter.Sum, ValueProperty: "tokens", Lateness: 48 * time.Hour, Future: time.Hour,
-		KeyPolicy: meter.DerivedKey, KeyFields: []string{"customer", "time"}, KeyBucket: 5 * time.Second, Rounding: meter.HalfEven,
+		Slug: "tokens", Name: "Tokens", Aggregation: meter.Sum, ValueProperty: "tokens", Lateness: 48 * time.Hour,
+		Future:    time.Hour,
+		KeyPolicy: meter.DerivedKey, KeyFields: []string{"customer", "time"}, KeyBucket: 5 * time.Second,
+		Rounding: meter.HalfEven,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantSame(t, w.payload("acme"), `{"slug":"tokens","name":"Tokens","aggregation":"sum","value_property":"tokens","lateness":"48h0m0s","late":"adjust",`+
-		`"key_policy":"derived","key_fields":["customer","time"],"key_bucket":"5s","future":"1h0m0s","rounding":"half_even"}`)
+	wantSame(t, w.payload("acme"), `{"slug":"tokens","name":"Tokens","aggregation":"sum","value_property":"tokens",`+
+		`"lateness":"48h0m0s","late":"adjust",`+
+		`"key_policy":"derived","key_fields":["customer","time"],"key_bucket":"5s","future":"1h0m0s",`+
+		`"rounding":"half_even"}`)
 }
