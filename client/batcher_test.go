@@ -51,7 +51,8 @@ func (s *acceptAll) answer(body []byte) string {
 		}
 	}
 	s.batches = append(s.batches, ids)
-	return fmt.Sprintf(`{"accepted":%d,"duplicates":%d,"results":[%s]}`, len(events)-len(results), len(results), strings.Join(results, ","))
+	return fmt.Sprintf(`{"accepted":%d,"duplicates":%d,"results":[%s]}`, len(events)-len(results), len(results),
+		strings.Join(results, ","))
 }
 
 // RoundTrip serves in memory, for tests in a bubble of fake time, where a real
@@ -61,7 +62,8 @@ func (s *acceptAll) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(s.answer(body))), Request: r}, nil
+	return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(s.answer(body))),
+		Request: r}, nil
 }
 
 // outcomes collects what a Batcher tells.
@@ -124,14 +126,16 @@ func TestBatcherManyGoroutinesEachOutcomeOnce(t *testing.T) {
 	// Every fifth request is lost, whichever it is: enough attempts that one
 	// batch does not meet only those.
 	clock := retryClock{}
-	c := newClient(t, server.URL, client.WithClock(clock), client.WithRetry(client.RetryPolicy{MaxAttempts: 1000, MaxBackoff: time.Millisecond}))
+	c := newClient(t, server.URL, client.WithClock(clock),
+		client.WithRetry(client.RetryPolicy{MaxAttempts: 1000, MaxBackoff: time.Millisecond}))
 	var told outcomes
 	b := newBatcher(t, c, client.BatcherConfig{MaxEvents: 64, QueueSize: 200, MaxInFlight: 3, OnOutcome: told.add})
 	var adders sync.WaitGroup
 	for g := range goroutines {
 		adders.Go(func() {
 			for i := range each {
-				if err := b.Add(context.Background(), client.Event{ID: fmt.Sprintf("%d-%d", g, i), Meter: "m"}); err != nil {
+				if err := b.Add(context.Background(),
+					client.Event{ID: fmt.Sprintf("%d-%d", g, i), Meter: "m"}); err != nil {
 					t.Errorf("add: %v", err)
 				}
 				if i%50 == 0 {
@@ -201,9 +205,11 @@ func TestBatcherCutsByBytes(t *testing.T) {
 	for maxBytes, want := range map[int]string{23: "[[a b] [c]]", 22: "[[a] [b] [c]]"} {
 		ledger := &acceptAll{rows: map[string]int{}}
 		c := newClient(t, "http://memory", client.WithTransport(ledger), client.WithClock(patientClock{}))
-		b := newBatcher(t, c, client.BatcherConfig{MaxBytes: maxBytes, MaxInFlight: 1, OnOutcome: func(client.Outcome) {}})
+		b := newBatcher(t, c, client.BatcherConfig{MaxBytes: maxBytes, MaxInFlight: 1,
+			OnOutcome: func(client.Outcome) {}})
 		mustAdd(t, b, "a", "b", "c")
-		if err := b.Add(context.Background(), client.Event{ID: strings.Repeat("x", 30)}); !errors.Is(err, client.ErrEventTooLarge) {
+		if err := b.Add(context.Background(),
+			client.Event{ID: strings.Repeat("x", 30)}); !errors.Is(err, client.ErrEventTooLarge) {
 			t.Errorf("a large event: %v, want ErrEventTooLarge", err)
 		}
 		if err := b.Close(context.Background()); err != nil {
@@ -227,10 +233,11 @@ func TestBatcherCutsByIntervalAndLeavesNothingRunning(t *testing.T) {
 		start := time.Now()
 		var after []time.Duration
 		told := make(chan struct{}, 10)
-		b := newBatcher(t, c, client.BatcherConfig{Interval: 3 * time.Second, MaxEvents: 2, MaxInFlight: 1, OnOutcome: func(client.Outcome) {
-			after = append(after, time.Since(start))
-			told <- struct{}{}
-		}})
+		b := newBatcher(t, c, client.BatcherConfig{Interval: 3 * time.Second, MaxEvents: 2, MaxInFlight: 1,
+			OnOutcome: func(client.Outcome) {
+				after = append(after, time.Since(start))
+				told <- struct{}{}
+			}})
 		mustAdd(t, b, "a")
 		<-told
 		mustAdd(t, b, "b", "c") // full: goes at once, and its timer must not cut the next one
@@ -257,12 +264,14 @@ func TestBatcherWhenFull(t *testing.T) {
 			<-release
 			return ledger.RoundTrip(r)
 		})
-		c, err := client.New("http://memory", "k", client.WithHTTPClient(&http.Client{Transport: slow}), client.WithClock(patientClock{}))
+		c, err := client.New("http://memory", "k", client.WithHTTPClient(&http.Client{Transport: slow}),
+			client.WithClock(patientClock{}))
 		if err != nil {
 			t.Fatal(err)
 		}
 		var told outcomes
-		failing := newBatcher(t, c, client.BatcherConfig{MaxEvents: 2, QueueSize: 2, FailWhenFull: true, OnOutcome: told.add})
+		failing := newBatcher(t, c, client.BatcherConfig{MaxEvents: 2, QueueSize: 2, FailWhenFull: true,
+			OnOutcome: told.add})
 		waiting := newBatcher(t, c, client.BatcherConfig{MaxEvents: 2, QueueSize: 2, OnOutcome: told.add})
 		mustAdd(t, failing, "a", "b")
 		mustAdd(t, waiting, "c", "d")
@@ -305,7 +314,8 @@ type roundTrip func(*http.Request) (*http.Response, error)
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 func TestBatcherReportsWhatFailed(t *testing.T) {
-	_, url := serve(t, reply(400, `{"code":"malformed"}`), reply(200, `{"accepted":0,"rejected":1,"results":[{"index":0,"id":"c","status":"rejected","code":"late"}]}`))
+	_, url := serve(t, reply(400, `{"code":"malformed"}`),
+		reply(200, `{"accepted":0,"rejected":1,"results":[{"index":0,"id":"c","status":"rejected","code":"late"}]}`))
 	var told outcomes
 	c := newClient(t, url, client.WithClock(patientClock{}))
 	b := newBatcher(t, c, client.BatcherConfig{MaxInFlight: 1, OnOutcome: told.add})

@@ -90,7 +90,8 @@ func New(baseURL, apiKey string, opts ...Option) (*Client, error) {
 		return nil, errors.New("base URL: not a URL")
 	}
 	if (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
-		return nil, fmt.Errorf("base URL: want http:// or https:// and a host, got scheme %q, host %q", u.Scheme, u.Host)
+		return nil, fmt.Errorf("base URL: want http:// or https:// and a host, got scheme %q, host %q",
+			u.Scheme, u.Host)
 	}
 	if u.User != nil || u.RawQuery != "" || u.Fragment != "" {
 		return nil, errors.New("base URL: user, query and fragment are not used; pass the key as apiKey")

@@ -18,7 +18,8 @@ func Example() {
 			io.WriteString(w, `{"id":"req_8f2","status":"accepted","seq":881}`)
 			return
 		}
-		io.WriteString(w, `{"items":[{"meter":"api_calls","customer":"cus_42","period":"2026-11","total":"3"}],"next_cursor":null}`)
+		io.WriteString(w, `{"items":[{"meter":"api_calls","customer":"cus_42","period":"2026-11","total":"3"}],`+
+			`"next_cursor":null}`)
 	}))
 	defer server.Close()
 
@@ -59,7 +60,8 @@ func Example() {
 
 func ExampleBatcher() {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		io.WriteString(w, `{"accepted":1,"duplicates":1,"results":[{"index":1,"id":"req_1","status":"duplicate","seq":5}]}`)
+		io.WriteString(w, `{"accepted":1,"duplicates":1,"results":[{"index":1,"id":"req_1","status":"duplicate",`+
+			`"seq":5}]}`)
 	}))
 	defer server.Close()
 

@@ -107,7 +107,8 @@ func (c *Client) do(ctx context.Context, r call, opts ...CallOption) (answer, er
 			return a, fmt.Errorf("%s %s: attempt %d, no time for another: %w", r.method, r.path, attempt, err)
 		}
 		if stopped := c.clock.Sleep(ctx, retryAfter); stopped != nil {
-			return a, fmt.Errorf("%s %s: %w while waiting to retry after attempt %d: %w", r.method, r.path, stopped, attempt, err)
+			return a, fmt.Errorf("%s %s: %w while waiting to retry after attempt %d: %w", r.method, r.path,
+				stopped, attempt, err)
 		}
 	}
 }

@@ -15,7 +15,8 @@ import (
 )
 
 func TestLostAnswersAreRetriedAsTheSameEvent(t *testing.T) {
-	s, url := serve(t, cut, cutMidAnswer, reply(503, "busy"), reply(200, `{"id":"a","status":"duplicate","seq":7}`, "Tally-Dedup", "1"))
+	s, url := serve(t, cut, cutMidAnswer, reply(503, "busy"), reply(200, `{"id":"a","status":"duplicate","seq":7}`,
+		"Tally-Dedup", "1"))
 	c := newClient(t, url, client.WithClock(&recordedClock{}))
 	e := client.Event{Meter: "calls", Customer: "c"}
 	a, err := c.SendEvent(context.Background(), &e)
@@ -94,12 +95,15 @@ func TestWhichAnswersAreRetried(t *testing.T) {
 	}{
 		{"502", reply(502, ""), true, 100 * time.Millisecond, 0},
 		{"503 with seconds", reply(503, "", "Retry-After", "7"), true, 7100 * time.Millisecond, 7 * time.Second},
-		{"503 with a date", reply(503, "", "Retry-After", noon.Add(9*time.Second).Format(http.TimeFormat)), true, 9100 * time.Millisecond, 9 * time.Second},
+		{"503 with a date", reply(503, "", "Retry-After", noon.Add(9*time.Second).Format(http.TimeFormat)), true,
+			9100 * time.Millisecond, 9 * time.Second},
 		{"503 with nonsense", reply(503, "", "Retry-After", "soon"), true, 100 * time.Millisecond, 0},
 		{"503 of a ledger that was moved", reply(503, `{"code":"moved"}`, "Retry-After", "60"), false, 0, 0},
 		{"504", reply(504, ""), true, 100 * time.Millisecond, 0},
-		{"rate limit", reply(429, "", "Tally-Ratelimit", "1", "Retry-After", "2"), true, 2100 * time.Millisecond, 2 * time.Second},
-		{"quota", reply(429, `{"code":"quota_exceeded"}`, "Tally-Quota-Exceeded", "1", "Retry-After", "2"), false, 0, 0},
+		{"rate limit", reply(429, "", "Tally-Ratelimit", "1", "Retry-After", "2"), true, 2100 * time.Millisecond,
+			2 * time.Second},
+		{"quota", reply(429, `{"code":"quota_exceeded"}`, "Tally-Quota-Exceeded", "1", "Retry-After",
+			"2"), false, 0, 0},
 		{"429 of unknown kind", reply(429, ""), false, 0, 0},
 		{"503 with a wait beyond patience", reply(503, "", "Retry-After", "99999999999999999"), false, 0, 0},
 		{"500", reply(500, ""), false, 0, 0},
@@ -141,7 +145,8 @@ func TestBackoffGrowsToItsBoundAndEnds(t *testing.T) {
 	if !errors.As(err, &p) {
 		t.Fatalf("error %v is no Problem", err)
 	}
-	want := client.Problem{Title: "Service Unavailable", Status: 503, Code: "overloaded", Detail: "later", RequestID: "r1", Attempts: 6}
+	want := client.Problem{Title: "Service Unavailable", Status: 503, Code: "overloaded", Detail: "later",
+		RequestID: "r1", Attempts: 6}
 	if diff := cmp.Diff(want, *p); diff != "" {
 		t.Error(diff)
 	}

@@ -165,7 +165,8 @@ func (c *Client) sendBatch(ctx context.Context, r call, sent int) (*BatchAnswer,
 // that is not listed for accepted, so an answer that leaves one out is not
 // to be believed.
 func (a *BatchAnswer) check(sent int, all bool) error {
-	if sum := a.Accepted + a.Duplicates + a.Conflicts + a.Rejected; sum != sent || min(a.Accepted, a.Duplicates, a.Conflicts, a.Rejected) < 0 {
+	if sum := a.Accepted + a.Duplicates + a.Conflicts + a.Rejected; sum != sent ||
+		min(a.Accepted, a.Duplicates, a.Conflicts, a.Rejected) < 0 {
 		return fmt.Errorf("verdicts on %d events for %d sent", sum, sent)
 	}
 	seen := make(map[int]bool, len(a.Results))
@@ -181,7 +182,8 @@ func (a *BatchAnswer) check(sent int, all bool) error {
 		return fmt.Errorf("results list %d duplicates, %d conflicts, %d rejected; the counts say %d, %d, %d",
 			listed[Duplicate], listed[Conflict], listed[Rejected], a.Duplicates, a.Conflicts, a.Rejected)
 	}
-	if kept := listed[Accepted] + listed[Adjusted] + listed[Overage]; kept+a.Duplicates+a.Conflicts+a.Rejected != len(a.Results) {
+	kept := listed[Accepted] + listed[Adjusted] + listed[Overage]
+	if kept+a.Duplicates+a.Conflicts+a.Rejected != len(a.Results) {
 		return fmt.Errorf("results hold an unknown status")
 	}
 	if all && len(a.Results) != sent {

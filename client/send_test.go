@@ -28,7 +28,8 @@ func TestEventOnTheWire(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := `{"id":"req \"8\"\né","meter":"api_calls","customer":"cus_42","resource":"gpt-9","quantity":"0.10",` +
-		`"time":"2026-11-15T02:10:00.000001Z","properties":{"a":"x","b":true,"d":"1.50","i":-3,"j":2.250,"n":null,"u":18446744073709551615}}`
+		`"time":"2026-11-15T02:10:00.000001Z","properties":{"a":"x","b":true,"d":"1.50","i":-3,"j":2.250,"n":null,` +
+		`"u":18446744073709551615}}`
 	if string(got) != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
@@ -65,7 +66,8 @@ func TestEventsThatCannotBeSaidExactlyAreNotSent(t *testing.T) {
 }
 
 func TestRefusalsOfASingleEventAreProblems(t *testing.T) {
-	body := `{"type":"about:blank","title":"Rejected","status":422,"code":"invalid","detail":"bad","request_id":"r1","errors":[{"path":"quantity","message":"negative"}]}`
+	body := `{"type":"about:blank","title":"Rejected","status":422,"code":"invalid","detail":"bad","request_id":"r1",` +
+		`"errors":[{"path":"quantity","message":"negative"}]}`
 	_, url := serve(t, reply(422, body, "Content-Type", "application/problem+json"),
 		reply(429, `{"code":"quota_exceeded"}`, "Tally-Quota-Exceeded", "1", "Retry-After", "60"))
 	c := newClient(t, url)
@@ -89,10 +91,12 @@ func TestRefusalsOfASingleEventAreProblems(t *testing.T) {
 }
 
 func TestBatch(t *testing.T) {
-	s, url := serve(t, reply(200, `{"accepted":2,"duplicates":1,"adjusted":1,"overage":0,"conflicts":0,"rejected":1,"results":[
-		{"index":1,"id":"b","status":"duplicate","seq":5},{"index":2,"id":"c","status":"adjusted","seq":9,"overage":true},
+	s, url := serve(t,
+		reply(200, `{"accepted":2,"duplicates":1,"adjusted":1,"overage":0,"conflicts":0,"rejected":1,"results":[
+		{"index":1,"id":"b","status":"duplicate","seq":5},
+		{"index":2,"id":"c","status":"adjusted","seq":9,"overage":true},
 		{"index":3,"id":"d","status":"rejected","code":"quota_exceeded","detail":"spent"}]}`,
-		"Tally-Quota-Exceeded", "1", "Retry-After", "5", "Tally-Fallback", "true", "Tally-Request-Id", "r1"))
+			"Tally-Quota-Exceeded", "1", "Retry-After", "5", "Tally-Fallback", "true", "Tally-Request-Id", "r1"))
 	c := newClient(t, url, client.WithTenant("acme"), client.WithUserAgent("bench/1"))
 	events := []client.Event{{ID: "a"}, {ID: "b"}, {ID: "c"}, {}}
 	got, err := c.SendEvents(context.Background(), events)
@@ -105,16 +109,19 @@ func TestBatch(t *testing.T) {
 			{Index: 2, ID: "c", Status: client.Adjusted, Seq: 9, Overage: true},
 			{Index: 3, ID: "d", Status: client.Rejected, Code: "quota_exceeded", Detail: "spent"},
 		},
-		Delivery: client.Delivery{Attempts: 1, RequestID: "r1", Fallback: true, QuotaExceeded: true, RetryAfter: 5 * time.Second},
+		Delivery: client.Delivery{Attempts: 1, RequestID: "r1", Fallback: true, QuotaExceeded: true,
+			RetryAfter: 5 * time.Second},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
 	r := s.requests()[0]
-	if want := fmt.Sprintf(`[{"id":"a"},{"id":"b"},{"id":"c"},{"id":%q}]`, events[3].ID); r.body != want || events[3].ID == "" {
+	if want := fmt.Sprintf(`[{"id":"a"},{"id":"b"},{"id":"c"},{"id":%q}]`, events[3].ID); r.body != want ||
+		events[3].ID == "" {
 		t.Errorf("sent %s, want %s", r.body, want)
 	}
-	for name, want := range map[string]string{"Authorization": "Bearer tk_test", "Tally-Tenant": "acme", "User-Agent": "bench/1",
+	for name, want := range map[string]string{"Authorization": "Bearer tk_test", "Tally-Tenant": "acme",
+		"User-Agent":   "bench/1",
 		"Content-Type": "application/json", "Prefer": "", "Content-Encoding": ""} {
 		if got := r.header.Get(name); got != want {
 			t.Errorf("%s: %q, want %q", name, got, want)
@@ -131,18 +138,21 @@ func TestBatchAnswersMustAddUp(t *testing.T) {
 		"one too many":     `{"accepted":3,"results":[]}`,
 		"negative":         `{"accepted":3,"duplicates":-1,"results":[]}`,
 		"unlisted refusal": `{"accepted":1,"rejected":1,"results":[]}`,
-		"listed twice":     `{"duplicates":2,"results":[{"index":0,"status":"duplicate"},{"index":0,"status":"duplicate"}]}`,
-		"beyond the end":   `{"accepted":1,"duplicates":1,"results":[{"index":2,"status":"duplicate"}]}`,
-		"unknown status":   `{"accepted":2,"results":[{"index":1,"status":"maybe"}]}`,
+		"listed twice": `{"duplicates":2,"results":[{"index":0,"status":"duplicate"},{"index":0,` +
+			`"status":"duplicate"}]}`,
+		"beyond the end": `{"accepted":1,"duplicates":1,"results":[{"index":2,"status":"duplicate"}]}`,
+		"unknown status": `{"accepted":2,"results":[{"index":1,"status":"maybe"}]}`,
 	} {
 		_, url := serve(t, reply(200, body))
 		c := newClient(t, url)
-		if _, err := c.SendEvents(context.Background(), []client.Event{{ID: "a"}, {ID: "b"}}); !errors.Is(err, client.ErrMalformed) {
+		_, err := c.SendEvents(context.Background(), []client.Event{{ID: "a"}, {ID: "b"}})
+		if !errors.Is(err, client.ErrMalformed) {
 			t.Errorf("%s: error %v, want ErrMalformed", name, err)
 		}
 	}
 	_, url := serve(t, reply(200, `{"accepted":1,"results":[]}`))
-	if _, err := newClient(t, url).SendEvents(context.Background(), []client.Event{{ID: "a"}}, client.AllResults()); !errors.Is(err, client.ErrMalformed) {
+	if _, err := newClient(t, url).SendEvents(context.Background(), []client.Event{{ID: "a"}},
+		client.AllResults()); !errors.Is(err, client.ErrMalformed) {
 		t.Errorf("all results asked for, none given: error %v, want ErrMalformed", err)
 	}
 }
@@ -215,7 +225,9 @@ func TestGzip(t *testing.T) {
 }
 
 func TestAnAtomicBatchThatIsRefusedIsAProblemWithItsRefusals(t *testing.T) {
-	body := `{"title":"The batch is refused","status":422,"code":"batch_refused","results":[{"index":1,"id":"b","status":"rejected","code":"future","detail":"d"}]}`
+	body := `{"title":"The batch is ` +
+		`refused","status":422,"code":"batch_refused","results":[{"index":1,"id":"b","status":"rejected",` +
+		`"code":"future","detail":"d"}]}`
 	s, url := serve(t, reply(422, body, "Content-Type", "application/problem+json", "Tally-Quota-Exceeded", "1"))
 	_, err := newClient(t, url).SendEvents(context.Background(), []client.Event{{ID: "a"}, {ID: "b"}}, client.Atomic())
 	var p *client.Problem

@@ -27,6 +27,7 @@ func TestCoreIsPure(t *testing.T)               { holds(t, coreIsPure) }
 func TestCoreHasNoFloats(t *testing.T)          { holds(t, coreHasNoFloats) }
 func TestEveryPackageIsDocumented(t *testing.T) { holds(t, everyPackageIsDocumented) }
 func TestFilesAreShort(t *testing.T)            { holds(t, filesAreShort) }
+func TestLinesEndInTime(t *testing.T)           { holds(t, linesEndInTime) }
 func TestFilesAreSmall(t *testing.T)            { holds(t, filesAreSmall) }
 func TestNothingIsPutOff(t *testing.T)          { holds(t, nothingIsPutOff) }
 func TestMapIsTrue(t *testing.T)                { holds(t, mapIsTrue) }

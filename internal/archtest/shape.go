@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // sentence is a few words and a period that ends them.
@@ -73,6 +75,33 @@ func hasLengthReason(lines []string) bool {
 		}
 	}
 	return false
+}
+
+const (
+	// maxColumns is where a line ends, with a tab as four.
+	maxColumns = 120
+	tabColumns = 4
+)
+
+// shortLines are the folders whose lines all end in time, those below them too. The list only grows.
+var shortLines = []string{"client", "internal/edge", "internal/service"}
+
+// linesEndInTime finds lines, of code and of comments, that a reader has to scroll for.
+func linesEndInTime(t *tree) []finding {
+	var out []finding
+	for _, f := range t.gos {
+		if !slices.ContainsFunc(shortLines, func(dir string) bool { return strings.HasPrefix(f.dir+"/", dir+"/") }) {
+			continue
+		}
+		for i, line := range strings.Split(f.text, "\n") {
+			columns := utf8.RuneCountInString(line) + (tabColumns-1)*strings.Count(line, "\t")
+			if columns > maxColumns {
+				out = append(out, finding{f.path, i + 1, fmt.Sprintf("the line has %d columns, more than %d", columns,
+					maxColumns), "break it where its outermost list has a comma, or name a part of it"})
+			}
+		}
+	}
+	return out
 }
 
 // vague are package names that say nothing about what is inside, so everything ends up there.

@@ -140,8 +140,9 @@ func TestSignature(t *testing.T) {
 	now := time.Date(2013, 5, 24, 0, 0, 0, 0, time.UTC)
 	signed := signing{method: http.MethodGet, path: "/test.txt", sum: nothing, stamp: "20130524T000000Z",
 		day: now.Format("20060102"), region: "us-east-1",
-		headers: [][2]string{{"host", "examplebucket.s3.amazonaws.com"}, {"range", "bytes=0-9"}, {"x-amz-content-sha256",
-			nothing}, {"x-amz-date", "20130524T000000Z"}}}
+		headers: [][2]string{{"host", "examplebucket.s3.amazonaws.com"}, {"range", "bytes=0-9"},
+			{"x-amz-content-sha256",
+				nothing}, {"x-amz-date", "20130524T000000Z"}}}
 	got := signed.authorization(Credentials{AccessKey: "AKIAIOSFODNN7EXAMPLE",
 		SecretKey: "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"})
 	if want := "f0e8bdb87c964420e857bd35b5d6ed310bd44f0170aba48dd91039c6036bdb41"; !strings.HasSuffix(got,

@@ -137,12 +137,14 @@ func newIssuer(t *testing.T) *issuer {
 	i := &issuer{now: time.Date(2026, 11, 15, 2, 10, 0, 0, time.UTC)}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /{$}", func(w http.ResponseWriter, r *http.Request) {
-		if r.FormValue("Action") != "AssumeRoleWithWebIdentity" || r.FormValue("RoleArn") != "arn:aws:iam::1:role/pod" ||
+		if r.FormValue("Action") != "AssumeRoleWithWebIdentity" ||
+			r.FormValue("RoleArn") != "arn:aws:iam::1:role/pod" ||
 			r.FormValue("RoleSessionName") != "tallystick" ||
 			r.Header.Get("Authorization") != "" {
 			t.Errorf("%v", r.Form)
 		}
-		i.answer(w, r.FormValue("WebIdentityToken"), `<AssumeRoleWithWebIdentityResponse xmlns="urn:sts"><AssumeRoleWithWebIdentityResult>
+		i.answer(w, r.FormValue("WebIdentityToken"),
+			`<AssumeRoleWithWebIdentityResponse xmlns="urn:sts"><AssumeRoleWithWebIdentityResult>
 			<Credentials><AccessKeyId>%s</AccessKeyId><SecretAccessKey>%s</SecretAccessKey>
 			<SessionToken>%s</SessionToken><Expiration>%s</Expiration></Credentials>
 			</AssumeRoleWithWebIdentityResult></AssumeRoleWithWebIdentityResponse>`)
@@ -158,13 +160,14 @@ func newIssuer(t *testing.T) *issuer {
 		}
 		_, _ = fmt.Fprint(w, "session")
 	})
-	mux.HandleFunc("GET /latest/meta-data/iam/security-credentials/{role}", func(w http.ResponseWriter, r *http.Request) {
-		if r.PathValue("role") != "pod role" || r.Header.Get("X-Aws-Ec2-Metadata-Token") != "session" {
-			w.WriteHeader(http.StatusUnauthorized)
-			return
-		}
-		i.answer(w, "machine", asJSON)
-	})
+	mux.HandleFunc("GET /latest/meta-data/iam/security-credentials/{role}",
+		func(w http.ResponseWriter, r *http.Request) {
+			if r.PathValue("role") != "pod role" || r.Header.Get("X-Aws-Ec2-Metadata-Token") != "session" {
+				w.WriteHeader(http.StatusUnauthorized)
+				return
+			}
+			i.answer(w, "machine", asJSON)
+		})
 	mux.HandleFunc("GET /latest/meta-data/iam/security-credentials/{$}", func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("X-Aws-Ec2-Metadata-Token") != "session" {
 			w.WriteHeader(http.StatusUnauthorized)

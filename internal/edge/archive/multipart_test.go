@@ -40,8 +40,9 @@ func checkSignature(t *testing.T, r *http.Request, keys map[string]string) {
 	}
 	var query []string
 	for k, values := range r.URL.Query() {
-		query = append(query, strings.ReplaceAll(escapePath(k), "/", "%2F")+"="+strings.ReplaceAll(escapePath(values[0]),
-			"/", "%2F"))
+		query = append(query, strings.ReplaceAll(escapePath(k), "/", "%2F")+"="+
+			strings.ReplaceAll(escapePath(values[0]),
+				"/", "%2F"))
 	}
 	sort.Strings(query)
 	canonical := r.Method + "\n" + r.URL.EscapedPath() + "\n" + strings.Join(query, "&") + "\n"
@@ -100,7 +101,8 @@ func TestALargeObjectGoesUpInParts(t *testing.T) {
 	if got := read(t, b, "acme-0/2025-01.parquet"); !bytes.Equal(got, large()) {
 		t.Errorf("%d bytes came back of %d", len(got), len(large()))
 	}
-	if asked["PUT 1"] != 2 || asked["PUT 2"] != 3 || asked["PUT 3"] != 1 || asked["POST "] != 3 || asked["DELETE "] != 0 {
+	if asked["PUT 1"] != 2 || asked["PUT 2"] != 3 || asked["PUT 3"] != 1 || asked["POST "] != 3 ||
+		asked["DELETE "] != 0 {
 		t.Errorf("asked %v", asked)
 	}
 }
@@ -108,8 +110,11 @@ func TestALargeObjectGoesUpInParts(t *testing.T) {
 // Given an upload that fails for good, at any step, then it is given up at the server, and there is no object.
 func TestAnUploadThatFailsIsGivenUp(t *testing.T) {
 	for name, fails := range map[string]func(r *http.Request) bool{
-		"a part":        func(r *http.Request) bool { return r.URL.Query().Get("partNumber") == "2" },
-		"the assembly":  func(r *http.Request) bool { return r.Method == http.MethodPost && r.URL.Query().Has("uploadId") },
+		"a part": func(r *http.Request) bool { return r.URL.Query().Get("partNumber") == "2" },
+		"the assembly": func(r *http.Request) bool {
+			return r.Method == http.MethodPost &&
+				r.URL.Query().Has("uploadId")
+		},
 		"the beginning": func(r *http.Request) bool { return r.URL.Query().Has("uploads") },
 	} {
 		aborted := 0

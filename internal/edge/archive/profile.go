@@ -20,7 +20,8 @@ func (f *finder) profile() (Source, error) {
 	settings := map[string]string{}
 	found := false
 	for _, file := range []struct{ variable, base, prefix string }{
-		{"AWS_CONFIG_FILE", "config", "profile "}, {"AWS_SHARED_CREDENTIALS_FILE", "credentials", ""}, // the latter wins
+		{"AWS_CONFIG_FILE", "config", "profile "},
+		{"AWS_SHARED_CREDENTIALS_FILE", "credentials", ""}, // the latter wins
 	} {
 		path := f.getenv(file.variable)
 		if path == "" {

@@ -71,7 +71,8 @@ func NewBucket(o BucketOptions) (*Bucket, error) {
 		o.PartBytes = defaultPart
 	}
 	if o.PartBytes < MinPart {
-		return nil, fmt.Errorf("archive in a bucket: parts of %d bytes are too small: at least %d", o.PartBytes, MinPart)
+		return nil, fmt.Errorf("archive in a bucket: parts of %d bytes are too small: at least %d",
+			o.PartBytes, MinPart)
 	}
 	if o.Pause == 0 {
 		o.Pause = 200 * time.Millisecond
@@ -247,7 +248,8 @@ func (b *Bucket) sign(r *http.Request, path string, who Credentials, sum string)
 	for _, h := range headers[1:] {
 		r.Header.Set(h[0], h[1])
 	}
-	s := signing{method: r.Method, path: path, query: r.URL.RawQuery, headers: headers, sum: sum, stamp: stamp, day: day,
+	s := signing{method: r.Method, path: path, query: r.URL.RawQuery, headers: headers, sum: sum,
+		stamp: stamp, day: day,
 		region: b.o.Region}
 	r.Header.Set("Authorization", s.authorization(who))
 }

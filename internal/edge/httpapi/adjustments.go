@@ -33,7 +33,8 @@ func (s *Server) postAdjustment(x *httpkit.Exchange) error {
 	if err := f.Done(); err != nil {
 		return err
 	}
-	a, err := s.options.Billing.Adjust(x.Context(), x.Caller.Actor(), x.Caller.Tenant, slug, customer, month, change, reason)
+	a, err := s.options.Billing.Adjust(x.Context(), x.Caller.Actor(), x.Caller.Tenant, slug, customer, month,
+		change, reason)
 	if err != nil {
 		return err
 	}

@@ -11,17 +11,23 @@ import (
 func TestEventsFarAhead(t *testing.T) {
 	t.Parallel()
 	all := newEveryStore(t)
-	all.do(call{method: "POST", path: "/v1/meters", key: "admin", body: `{"slug":"m","aggregation":"sum","future":"8784h1s"}`}).refused(t, 422, "invalid")
+	all.do(call{method: "POST", path: "/v1/meters", key: "admin",
+		body: `{"slug":"m","aggregation":"sum","future":"8784h1s"}`}).refused(t, 422, "invalid")
 	all.make("admin", "POST", "/v1/meters", `{"slug":"calls","aggregation":"sum","future":"30d","lateness":"60d"}`, 201)
-	all.make("ingest", "POST", eventsPath, `{"id":"a","meter":"calls","customer":"c","time":"2026-11-20T00:00:00Z"}`, 200)
-	first := all.make("ingest", "POST", eventsPath, `{"id":"b","meter":"calls","customer":"c","quantity":2,"time":"2026-12-10T00:00:00Z"}`, 200).part("seq")
-	all.do(call{method: "POST", path: eventsPath, key: "ingest", body: `{"id":"c","meter":"calls","customer":"c","time":"2026-12-16T00:00:00Z"}`}).refused(t, 422, "future")
+	all.make("ingest", "POST", eventsPath, `{"id":"a","meter":"calls","customer":"c","time":"2026-11-20T00:00:00Z"}`,
+		200)
+	first := all.make("ingest", "POST", eventsPath,
+		`{"id":"b","meter":"calls","customer":"c","quantity":2,"time":"2026-12-10T00:00:00Z"}`, 200).part("seq")
+	all.do(call{method: "POST", path: eventsPath, key: "ingest",
+		body: `{"id":"c","meter":"calls","customer":"c","time":"2026-12-16T00:00:00Z"}`}).refused(t, 422, "future")
 	all.make("admin", "POST", "/v1/periods/2026-11/close", `{"confirm":true}`, 200)
-	all.make("ingest", "POST", eventsPath, `{"id":"d","meter":"calls","customer":"c","quantity":4,"time":"2026-12-10T12:00:00Z"}`, 200)
+	all.make("ingest", "POST", eventsPath,
+		`{"id":"d","meter":"calls","customer":"c","quantity":4,"time":"2026-12-10T12:00:00Z"}`, 200)
 	all.make("admin", "PATCH", "/v1/meters/calls", `{"future":"1h"}`, 200)
 	shows := func(path, want string) {
 		t.Helper()
-		if a := all.do(call{method: "GET", path: path, key: "admin"}).status(t, 200); !strings.Contains(string(a.body), want) {
+		if a := all.do(call{method: "GET", path: path, key: "admin"}).status(t,
+			200); !strings.Contains(string(a.body), want) {
 			t.Errorf("%s: %s, want %s", path, a.body, want)
 		}
 	}

@@ -20,8 +20,9 @@ func asOf(q httpkit.Query) (asof.Point, error) {
 	}
 	at, ok := calendar.ParseMoment(text)
 	if !ok {
-		return asof.Point{}, httpkit.BadParameter("as_of", "must be the number of a row, an RFC 3339 time, for example 2026-11-15T02:10:00Z, or a date, "+
-			"which is midnight in UTC")
+		return asof.Point{}, httpkit.BadParameter("as_of",
+			"must be the number of a row, an RFC 3339 time, for example 2026-11-15T02:10:00Z, or a date, "+
+				"which is midnight in UTC")
 	}
 	return asof.AtTime(at), nil
 }

@@ -30,8 +30,10 @@ func TestDatedPlans(t *testing.T) {
 	all.make("admin", "PUT", c, `{"plan":"pro","from":"2026-11-16T00:00:00+00:00"}`, 200)
 	all.make("admin", "PUT", c, `{"plan":null,"from":1796083200000}`, 200) // the first of December
 	a := all.make("admin", "PUT", c, `{"plan":"free","from":"2026-11-16"}`, 200)
-	const list = `"assignments":[{"from":"2026-11-10T00:00:00Z","plan":"free"},{"from":"2026-11-16T00:00:00Z","plan":"%s"},{"from":"2026-12-01T00:00:00Z","plan":null}]}`
-	if got, want := strings.TrimSpace(string(a.body)), `{"id":"c","customer":"c","plan":"free","from":"2026-11-10T00:00:00Z",`+fmt.Sprintf(list, "free"); got != want {
+	const list = `"assignments":[{"from":"2026-11-10T00:00:00Z","plan":"free"},{"from":"2026-11-16T00:00:00Z",` +
+		`"plan":"%s"},{"from":"2026-12-01T00:00:00Z","plan":null}]}`
+	if got, want := strings.TrimSpace(string(a.body)),
+		`{"id":"c","customer":"c","plan":"free","from":"2026-11-10T00:00:00Z",`+fmt.Sprintf(list, "free"); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	all.make("admin", "PUT", c, `{"plan":"pro","from":"2026-11-16"}`, 200) // the same time again replaces
@@ -41,7 +43,8 @@ func TestDatedPlans(t *testing.T) {
 		t.Helper()
 		n++
 		all.do(call{method: "POST", path: eventsPath, key: "ingest",
-			body: fmt.Sprintf(`{"id":"e%d","meter":"calls","customer":"c","time":"2026-11-15T10:00:00Z"}`, n)}).status(t, status)
+			body: fmt.Sprintf(`{"id":"e%d","meter":"calls","customer":"c","time":"2026-11-15T10:00:00Z"}`,
+				n)}).status(t, status)
 	}
 	quotas := func(want string) {
 		t.Helper()
@@ -64,7 +67,8 @@ func TestDatedPlans(t *testing.T) {
 	send(200)
 	shows(c, `{"id":"c","customer":"c","plan":null,"from":"2026-12-01T00:00:00Z",`+fmt.Sprintf(list, "pro"))
 	all.make("admin", "PUT", "/v1/tenant-plan", `{"plan":"free","from":"2027-01-01"}`, 200)
-	shows("/v1/tenant-plan", `{"id":"acme","tenant":"acme","plan":null,"from":null,"assignments":[{"from":"2027-01-01T00:00:00Z","plan":"free"}]}`)
+	shows("/v1/tenant-plan", `{"id":"acme","tenant":"acme","plan":null,"from":null,`+
+		`"assignments":[{"from":"2027-01-01T00:00:00Z","plan":"free"}]}`)
 	send(200)
 	all.tick(31 * 24 * time.Hour)
 	send(429)
@@ -78,7 +82,8 @@ func TestDatedPlansThatAreRefused(t *testing.T) {
 	w.put("/v1/customers/d/plan", `{"plan":"pro","from":"2026-09-01"}`).status(t, 200)
 	w.do(call{method: "POST", path: "/v1/periods/2026-09/close", key: "admin"}).status(t, 200)
 	const c = "/v1/customers/c/plan"
-	for from, word := range map[string]string{`"2026-09-01"`: "2026-09", `"2026-09-30T23:59:59.999999Z"`: "2026-09", `"2026-08-01"`: "2026-09", `"1970-01-01"`: "2026-09"} {
+	for from, word := range map[string]string{`"2026-09-01"`: "2026-09", `"2026-09-30T23:59:59.999999Z"`: "2026-09",
+		`"2026-08-01"`: "2026-09", `"1970-01-01"`: "2026-09"} {
 		a := w.put(c, `{"plan":"pro","from":`+from+`}`).refused(t, 409, "period_closed")
 		if !strings.Contains(a.text("detail"), word) {
 			t.Errorf("%s: %s", from, a.body)

@@ -44,7 +44,8 @@ func (s *Server) listAuditEvents(x *httpkit.Exchange) error {
 }
 
 func readAuditFilter(q httpkit.Query) (f store.AuditQuery, err error) {
-	f = store.AuditQuery{EntityType: q.Get("entity_type"), EntityID: q.Get("entity_id"), Type: q.Get("event_type"), Source: q.Get("source")}
+	f = store.AuditQuery{EntityType: q.Get("entity_type"), EntityID: q.Get("entity_id"), Type: q.Get("event_type"),
+		Source: q.Get("source")}
 	start, err := q.Moment("start")
 	if err != nil {
 		return f, err

@@ -19,7 +19,8 @@ func TestAuditEvents(t *testing.T) {
 	w.do(call{method: "PATCH", path: "/v1/meters/calls", key: "admin", body: `{"lateness":"1h"}`}).status(t, 200)
 	newest := w.audit("/v1/audit-events?limit=1").status(t, 200)
 	item := newest.items(t)[0]
-	if item["event_type"] != "meter.updated" || item["source"] != "api" || item["entity_type"] != "meter" || item["entity_id"] != "calls" || item["created_at"] != "2026-11-15T12:00:00Z" {
+	if item["event_type"] != "meter.updated" || item["source"] != "api" || item["entity_type"] != "meter" ||
+		item["entity_id"] != "calls" || item["created_at"] != "2026-11-15T12:00:00Z" {
 		t.Errorf("got %v", item)
 	}
 	if payload, ok := item["payload"].(map[string]any); !ok || payload["lateness"] == nil {
@@ -68,10 +69,12 @@ func TestAuditFilters(t *testing.T) {
 			t.Errorf("%s: %q, want %q", query, got, want)
 		}
 	}
-	if got := strings.Join(w.pages("audit", "/v1/audit-events?event_type=meter.created&limit=1&offset=1", "entity_id"), " "); got != "m2 m1 m0" {
+	if got := strings.Join(w.pages("audit", "/v1/audit-events?event_type=meter.created&limit=1&offset=1", "entity_id"),
+		" "); got != "m2 m1 m0" {
 		t.Errorf("by cursor after an offset: %s", got)
 	}
-	for _, bad := range []string{"offset=-1", "offset=100001", "offset=x", "start=yesterday", "start=" + at(2) + "&end=" + at(1), "entity=meter", "cursor=x", "source=%00"} {
+	for _, bad := range []string{"offset=-1", "offset=100001", "offset=x", "start=yesterday",
+		"start=" + at(2) + "&end=" + at(1), "entity=meter", "cursor=x", "source=%00"} {
 		w.audit("/v1/audit-events?"+bad).refused(t, 400, "malformed")
 	}
 }

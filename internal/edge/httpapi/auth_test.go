@@ -14,13 +14,17 @@ func TestWhoMayDoWhat(t *testing.T) {
 	w := newWorld(t)
 	w.meter(`{"slug":"calls","aggregation":"sum"}`)
 	w.addTenant("other")
-	expiring := w.do(call{method: "POST", path: "/v1/api-keys", key: "admin", body: `{"scopes":["admin"],"expires_at":"2026-11-15T13:00:00Z"}`}).status(t, 201)
-	revoked := w.do(call{method: "POST", path: "/v1/api-keys", key: "admin", body: `{"scopes":["admin"]}`}).status(t, 201)
+	expiring := w.do(call{method: "POST", path: "/v1/api-keys", key: "admin",
+		body: `{"scopes":["admin"],"expires_at":"2026-11-15T13:00:00Z"}`}).status(t, 201)
+	revoked := w.do(call{method: "POST", path: "/v1/api-keys", key: "admin",
+		body: `{"scopes":["admin"]}`}).status(t, 201)
 	w.do(call{method: "DELETE", path: "/v1/api-keys/" + revoked.text("id"), key: "admin"}).status(t, 204)
 	w.clock.Store(now.Add(2 * time.Hour).UnixNano())
 	bad := map[string]string{
-		"expired": expiring.text("api_key"), "revoked": revoked.text("api_key"), "wrong secret": w.keys["admin"][:len(w.keys["admin"])-1] + "x",
-		"not a key": "secret", "a key of nobody": strings.Replace(w.keys["admin"], "acme", "nobody", 1), "empty": " ",
+		"expired": expiring.text("api_key"), "revoked": revoked.text("api_key"),
+		"wrong secret": w.keys["admin"][:len(w.keys["admin"])-1] + "x",
+		"not a key":    "secret", "a key of nobody": strings.Replace(w.keys["admin"], "acme", "nobody", 1),
+		"empty": " ",
 	}
 	let := map[gate.Who]map[string]string{ // by who, the callers that are let in, beside those with the scope
 		anyone:     {"": "", "audit": "", "other": ""},
@@ -93,14 +97,18 @@ func TestForeignObjectsAreNotThere(t *testing.T) {
 	w := newWorld(t)
 	w.meter(`{"slug":"calls","aggregation":"sum"}`)
 	w.send(`{"id":"mine","meter":"calls","customer":"c"}`).status(t, 200)
-	key := w.do(call{method: "POST", path: "/v1/api-keys", key: "admin", body: `{"scopes":["read"]}`}).status(t, 201).text("id")
-	adj := w.do(call{method: "POST", path: "/v1/adjustments", key: "billing", body: `{"meter":"calls","customer":"c","period":"2026-11","amount":"1","reason":"r"}`}).status(t, 201).text("id")
+	key := w.do(call{method: "POST", path: "/v1/api-keys", key: "admin",
+		body: `{"scopes":["read"]}`}).status(t, 201).text("id")
+	adj := w.do(call{method: "POST", path: "/v1/adjustments", key: "billing",
+		body: `{"meter":"calls","customer":"c","period":"2026-11","amount":"1",` +
+			`"reason":"r"}`}).status(t, 201).text("id")
 	w.addTenant("other")
 	for _, c := range []call{
 		{method: "GET", path: "/v1/tenants/acme"}, {method: "PATCH", path: "/v1/tenants/acme", body: `{"name":"x"}`},
 		{method: "GET", path: "/v1/api-keys/" + key}, {method: "DELETE", path: "/v1/api-keys/" + key},
 		{method: "GET", path: "/v1/meters/calls"}, {method: "PATCH", path: "/v1/meters/calls", body: `{"name":"x"}`},
-		{method: "GET", path: "/v1/events/mine"}, {method: "GET", path: "/v1/events?meter=calls"}, {method: "GET", path: "/v1/counters?meter=calls"},
+		{method: "GET", path: "/v1/events/mine"}, {method: "GET", path: "/v1/events?meter=calls"},
+		{method: "GET", path: "/v1/counters?meter=calls"},
 		{method: "GET", path: "/v1/adjustments/" + adj}, {method: "POST", path: "/v1/adjustments/" + adj + "/revert"},
 		{method: "GET", path: "/v1/tenants/_operator"}, {method: "GET", path: "/v1/tenants/nobody"},
 	} {
@@ -113,13 +121,15 @@ func TestForeignObjectsAreNotThere(t *testing.T) {
 		}
 	}
 	w.do(call{method: "GET", path: "/v1/tenants/_operator", key: "operator"}).refused(t, 404, "not_found")
-	w.do(call{method: "GET", path: "/v1/events", key: "operator"}.with("Tally-Tenant", "_operator")).refused(t, 404, "not_found")
+	own := call{method: "GET", path: "/v1/events", key: "operator"}.with("Tally-Tenant", "_operator")
+	w.do(own).refused(t, 404, "not_found")
 }
 
 // Who may not enter learns nothing about the body, however bad it is.
 func TestKeyComesBeforeBody(t *testing.T) {
 	w := newWorld(t)
-	for _, c := range []call{{body: "{"}, {body: "x", header: map[string]string{"Content-Type": "text/plain", "Content-Encoding": "br", "Idempotency-Key": "\t"}}} {
+	for _, c := range []call{{body: "{"}, {body: "x", header: map[string]string{"Content-Type": "text/plain",
+		"Content-Encoding": "br", "Idempotency-Key": "\t"}}} {
 		c.method, c.path = "POST", "/v1/events?nope=1"
 		w.do(c).refused(t, 401, "unauthorized")
 		c.key = "read"

@@ -28,7 +28,8 @@ func (s *agreeable) Access(context.Context, string, string) (store.Access, error
 func (s *agreeable) Record(_ context.Context, b store.Batch) ([]usage.Verdict, error) {
 	out := make([]usage.Verdict, len(b.Events))
 	for i := range out {
-		out[i] = usage.Verdict{Key: usage.Key{Space: usage.ClientSpace, Name: b.Events[i].ID}, Seq: uint64(i + 1), Status: usage.Accepted}
+		out[i] = usage.Verdict{Key: usage.Key{Space: usage.ClientSpace, Name: b.Events[i].ID}, Seq: uint64(i + 1),
+			Status: usage.Accepted}
 	}
 	return out, nil
 }
@@ -58,7 +59,8 @@ func BenchmarkPostEvents(b *testing.B) {
 			if n > 1 {
 				body.WriteByte(separator)
 			}
-			fmt.Fprintf(&body, `{"id":"req_%08d","meter":"api_calls","customer":"cus_%d","time":"2026-11-15T02:10:00Z","quantity":"3"}`, i, i%50)
+			fmt.Fprintf(&body, `{"id":"req_%08d","meter":"api_calls","customer":"cus_%d",`+
+				`"time":"2026-11-15T02:10:00Z","quantity":"3"}`, i, i%50)
 			separator = ','
 		}
 		if n > 1 {

@@ -44,7 +44,8 @@ func zstded(t testing.TB, streamed bool, parts ...string) string {
 	t.Helper()
 	var b bytes.Buffer
 	for _, p := range parts {
-		w, err := zstd.NewWriter(&b, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithWindowSize(1<<20))
+		w, err := zstd.NewWriter(&b, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedFastest),
+			zstd.WithWindowSize(1<<20))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -126,7 +127,8 @@ func TestBodiesInEveryEncoding(t *testing.T) {
 	if got := w.api.kit.BodyBytesFree(); got != DefaultBodyBudget {
 		t.Errorf("%d bytes of the budget were not given back", DefaultBodyBudget-got)
 	}
-	setup := call{method: "POST", path: "/v1/meters", key: "admin", body: gzipped(t, `{"slug":"z","aggregation":"sum"}`)}.with("Content-Encoding", "gzip")
+	setup := call{method: "POST", path: "/v1/meters", key: "admin",
+		body: gzipped(t, `{"slug":"z","aggregation":"sum"}`)}.with("Content-Encoding", "gzip")
 	w.do(setup).status(t, 201)
 	setup.body = gzipped(t, strings.Repeat(" ", httpkit.DefaultMaxBody+1))
 	w.do(setup).refused(t, 413, "too_large")
@@ -198,7 +200,8 @@ func TestBodyThatNeverEnds(t *testing.T) {
 			t.Fatal(err)
 		}
 		start := gzipped(t, "x")[:4]
-		_, err = fmt.Fprintf(conn, "POST /v1/events HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n%sContent-Length: 100\r\n\r\n%s", w.keys["ingest"], tc.header, start)
+		_, err = fmt.Fprintf(conn, "POST /v1/events HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+
+			"%s\r\n%sContent-Length: 100\r\n\r\n%s", w.keys["ingest"], tc.header, start)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -219,7 +222,8 @@ func TestBodyCutShort(t *testing.T) {
 	}
 	defer func() { _ = conn.Close() }()
 	event := `{"id":"e","meter":"calls","customer":"c"}`
-	_, err = fmt.Fprintf(conn, "POST /v1/events HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s", w.keys["ingest"], len(event)+1, event)
+	_, err = fmt.Fprintf(conn, "POST /v1/events HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: "+
+		"%d\r\n\r\n%s", w.keys["ingest"], len(event)+1, event)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,8 @@ import (
 const attributePrefix = "Ce-"
 
 // required are the headers that every CloudEvent in binary mode has.
-var required = []string{attributePrefix + "Specversion", attributePrefix + "Id", attributePrefix + "Source", attributePrefix + "Type"}
+var required = []string{attributePrefix + "Specversion", attributePrefix + "Id", attributePrefix + "Source",
+	attributePrefix + "Type"}
 
 // binaryMode returns a header that says that the event is a CloudEvent in binary mode, or "".
 func binaryMode(x *httpkit.Exchange) string {
@@ -29,8 +30,10 @@ func binaryMode(x *httpkit.Exchange) string {
 // contradicts them.
 func binaryDecoder(x *httpkit.Exchange, header, media string) (decode, error) {
 	if strings.HasPrefix(media, "application/cloudevents") || media == "application/x-ndjson" {
-		return nil, problem.New(problem.Malformed, "the header %s says that the body is the data of one CloudEvent (binary mode), "+
-			"and the Content-Type that it is %s: leave out the ce- headers, or send the data as application/json", strings.ToLower(header), media)
+		return nil, problem.New(problem.Malformed,
+			"the header %s says that the body is the data of one CloudEvent (binary mode), "+
+				"and the Content-Type that it is %s: leave out the ce- headers, or send the data as application/json",
+			strings.ToLower(header), media)
 	}
 	var attributes []eventjson.Attribute
 	for name, values := range x.Request().Header {

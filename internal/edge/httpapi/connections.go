@@ -32,7 +32,8 @@ type connectionCounts struct{ open, refused, crowded, displaced atomic.Int64 }
 // Connections counts.
 func (s *Server) Connections() ConnectionCounts {
 	c := &s.connections
-	return ConnectionCounts{Open: c.open.Load(), Refused: c.refused.Load(), Crowded: c.crowded.Load(), Displaced: c.displaced.Load()}
+	return ConnectionCounts{Open: c.open.Load(), Refused: c.refused.Load(), Crowded: c.crowded.Load(),
+		Displaced: c.displaced.Load()}
 }
 
 // bounds keep a place for every connection. Without them connections could take the descriptors that the store needs
@@ -51,7 +52,8 @@ type bounds struct {
 }
 
 func newBounds(o *Options, counts *connectionCounts) *bounds {
-	return &bounds{all: o.MaxConnections, perAddress: o.MaxConnectionsPerAddress, counts: counts, from: map[netip.Prefix]int{}}
+	return &bounds{all: o.MaxConnections, perAddress: o.MaxConnectionsPerAddress, counts: counts,
+		from: map[netip.Prefix]int{}}
 }
 
 // connection is at the bottom of all that reads and writes it: closing it frees its place.
@@ -208,7 +210,8 @@ func (a *accepting) failure(err error) {
 	if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
 		hint = "raise the limit of open files (ulimit -n), or lower http.max_connections"
 	}
-	a.log.Warn("connections cannot be accepted", "error", err, "open", a.bounds.counts.open.Load(), "http.max_connections", a.bounds.all, "hint", hint)
+	a.log.Warn("connections cannot be accepted", "error", err, "open", a.bounds.counts.open.Load(),
+		"http.max_connections", a.bounds.all, "hint", hint)
 }
 
 // success reports that a failure is over.

@@ -28,7 +28,8 @@ func refusedOn(t *testing.T, conn net.Conn, word string) {
 	}
 	defer a.Body.Close()
 	body, _ := io.ReadAll(a.Body)
-	if a.StatusCode != http.StatusServiceUnavailable || !a.Close || a.Header.Get("Retry-After") == "" || !strings.Contains(string(body), word) {
+	if a.StatusCode != http.StatusServiceUnavailable || !a.Close || a.Header.Get("Retry-After") == "" ||
+		!strings.Contains(string(body), word) {
 		t.Errorf("answered %q, want a word of %s", answers, word)
 	}
 }
@@ -184,7 +185,8 @@ func TestWantOfDescriptorsIsLogged(t *testing.T) {
 		if begun != 2 || over != 1 || strings.Count(log.String(), "\n") != 3 {
 			t.Errorf("logged\n%s", log.String())
 		}
-		for _, want := range []string{"open=1 ", "http.max_connections=77", "ulimit -n", "failures=100", "it is tried again"} {
+		for _, want := range []string{"open=1 ", "http.max_connections=77", "ulimit -n", "failures=100",
+			"it is tried again"} {
 			if !strings.Contains(log.String(), want) {
 				t.Errorf("%s is not logged:\n%s", want, log.String())
 			}

@@ -82,7 +82,8 @@ func (ct *contract) check(w *world, c call, a answer) {
 	ct.seen[fmt.Sprintf("%s %s %d", r.Method, pattern, a.code)] = true
 	in := &openapi3filter.RequestValidationInput{
 		Request: r, PathParams: params,
-		Route: &routers.Route{Spec: ct.doc, Path: pattern, PathItem: item, Method: r.Method, Operation: item.GetOperation(r.Method)},
+		Route: &routers.Route{Spec: ct.doc, Path: pattern, PathItem: item, Method: r.Method,
+			Operation: item.GetOperation(r.Method)},
 		Options: &openapi3filter.Options{
 			IncludeResponseStatus: true, MultiError: true, AuthenticationFunc: openapi3filter.NoopAuthenticationFunc,
 			ExcludeRequestBody: c.header["Content-Encoding"] != "" || c.body == "",
@@ -93,11 +94,13 @@ func (ct *contract) check(w *world, c call, a answer) {
 	}
 	if a.code < 300 {
 		if err := openapi3filter.ValidateRequest(context.Background(), in); err != nil {
-			ct.t.Errorf("%s %s was answered %d, but the document refuses the request: %v", c.method, c.path, a.code, err)
+			ct.t.Errorf("%s %s was answered %d, but the document refuses the request: %v", c.method,
+				c.path, a.code, err)
 		}
 	}
 	out := &openapi3filter.ResponseValidationInput{
-		RequestValidationInput: in, Status: a.code, Header: a.header, Body: io.NopCloser(bytes.NewReader(a.body)), Options: in.Options,
+		RequestValidationInput: in, Status: a.code, Header: a.header, Body: io.NopCloser(bytes.NewReader(a.body)),
+		Options: in.Options,
 	}
 	if err := openapi3filter.ValidateResponse(context.Background(), out); err != nil {
 		ct.t.Errorf("%s %s: the answer %d is not as documented: %v\n%s", c.method, c.path, a.code, err, a.body)
@@ -163,37 +166,56 @@ func TestContract(t *testing.T) {
 func (w *world) story() {
 	t := w.t
 	w.addTenant("beta")
-	w.do(call{method: "POST", path: "/v1/tenants", key: "operator", body: `{"id":"gamma","name":"G","allowed_origins":["https://app.example.com"]}`}).status(t, 201)
-	w.do(call{method: "POST", path: "/v1/tenants", key: "operator", body: `{"id":"beta"}`}).refused(t, 409, "already_exists")
+	w.do(call{method: "POST", path: "/v1/tenants", key: "operator",
+		body: `{"id":"gamma","name":"G","allowed_origins":["https://app.example.com"]}`}).status(t, 201)
+	w.do(call{method: "POST", path: "/v1/tenants", key: "operator",
+		body: `{"id":"beta"}`}).refused(t, 409, "already_exists")
 	for _, path := range []string{"/v1/tenants?limit=1", "/v1/tenants/beta"} {
 		w.do(call{method: "GET", path: path, key: "operator"}).status(t, 200)
 	}
 	w.do(call{method: "PATCH", path: "/v1/tenants/beta", key: "beta", body: `{"name":"Beta"}`}).status(t, 200)
 	k := w.do(call{method: "POST", path: "/v1/api-keys", key: "admin",
-		body: `{"name":"k","scopes":["read","ingest"],"expires_at":"2027-01-01T00:00:00Z","rate_limit":{"events_per_second":10}}`}).status(t, 201)
+		body: `{"name":"k","scopes":["read","ingest"],"expires_at":"2027-01-01T00:00:00Z",` +
+			`"rate_limit":{"events_per_second":10}}`}).status(t, 201)
 	w.do(call{method: "GET", path: "/v1/api-keys?limit=2", key: "admin"}).status(t, 200)
 	w.do(call{method: "GET", path: "/v1/api-keys/" + k.text("id"), key: "admin"}).status(t, 200)
 	w.do(call{method: "DELETE", path: "/v1/api-keys/" + k.text("id"), key: "admin"}).status(t, 204)
 	w.meter(`{"slug":"calls","aggregation":"sum"}`)
-	w.meter(`{"slug":"tokens","aggregation":"sum","event_type":"llm","value_property":"tokens","lateness":"7d","future":"30m","rounding":"half_even"}`)
-	w.meter(`{"slug":"views","aggregation":"count","key_policy":"derived","key_fields":["meter","customer","properties.url","time"],"key_bucket":"5s","late":"reject","name":null}`)
-	w.do(call{method: "POST", path: "/v1/meters", key: "admin", body: `{"slug":"calls","aggregation":"sum"}`}).refused(t, 409, "already_exists")
-	w.send(`{"id":"a","meter":"calls","customer":"c1","time":"2026-11-15T02:10:00Z","quantity":"3","properties":{"region":"eu","n":1,"b":true,"z":null}}`).status(t, 200)
-	w.send(`{"id":"a","meter":"calls","customer":"c1","time":"2026-11-15T02:10:00Z","quantity":"4"}`).refused(t, 409, "conflict")
-	w.send(`[{"id":"a","meter":"calls","customer":"c1"},{"id":"old","meter":"calls","customer":"c1","time":1793923200000},{"id":"b","meter":"nope","customer":"c1"}]`).status(t, 200)
-	w.correct(`{"events":[{"id":"fix","corrects":"a","quantity":-1,"reason":"twice"},{"id":"sent","meter":"views","customer":"c1","time":"2026-11-15T02:10:00Z"}]}`).status(t, 200)
+	w.meter(`{"slug":"tokens","aggregation":"sum","event_type":"llm","value_property":"tokens","lateness":"7d",` +
+		`"future":"30m","rounding":"half_even"}`)
+	w.meter(`{"slug":"views","aggregation":"count","key_policy":"derived","key_fields":["meter","customer",` +
+		`"properties.url","time"],"key_bucket":"5s","late":"reject","name":null}`)
+	w.do(call{method: "POST", path: "/v1/meters", key: "admin",
+		body: `{"slug":"calls","aggregation":"sum"}`}).refused(t, 409, "already_exists")
+	w.send(`{"id":"a","meter":"calls","customer":"c1","time":"2026-11-15T02:10:00Z","quantity":"3",`+
+		`"properties":{"region":"eu","n":1,"b":true,"z":null}}`).status(t, 200)
+	w.send(`{"id":"a","meter":"calls","customer":"c1","time":"2026-11-15T02:10:00Z",`+
+		`"quantity":"4"}`).refused(t, 409, "conflict")
+	w.send(`[{"id":"a","meter":"calls","customer":"c1"},{"id":"old","meter":"calls","customer":"c1",`+
+		`"time":1793923200000},{"id":"b","meter":"nope","customer":"c1"}]`).status(t, 200)
+	w.correct(`{"events":[{"id":"fix","corrects":"a","quantity":-1,"reason":"twice"},{"id":"sent","meter":"views",`+
+		`"customer":"c1","time":"2026-11-15T02:10:00Z"}]}`).status(t, 200)
 	lines := call{method: "POST", path: "/v1/events", key: "ingest", body: `{"meter":"calls","customer":"c2"}` + "\n"}
-	lines = lines.with("Content-Type", "application/x-ndjson").with("Idempotency-Key", "k1").with("Prefer", "return=representation")
+	lines = lines.with("Content-Type", "application/x-ndjson").with("Idempotency-Key", "k1").
+		with("Prefer", "return=representation")
 	w.do(lines).status(t, 200)
-	cloud := `{"specversion":"1.0","id":"7","source":"/gateway","type":"llm","subject":"c1","time":"2026-11-15T02:10:00Z","data":{"tokens":812}}`
-	w.do(call{method: "POST", path: "/v1/events", key: "ingest", body: cloud}.with("Content-Type", "application/cloudevents+json")).status(t, 200)
-	w.do(call{method: "POST", path: "/v1/events", key: "ingest", body: "[" + cloud + "]"}.with("Content-Type", "application/cloudevents-batch+json")).status(t, 200)
+	cloud := `{"specversion":"1.0","id":"7","source":"/gateway","type":"llm","subject":"c1",` +
+		`"time":"2026-11-15T02:10:00Z","data":{"tokens":812}}`
+	w.do(call{method: "POST", path: "/v1/events", key: "ingest",
+		body: cloud}.with("Content-Type", "application/cloudevents+json")).status(t, 200)
+	w.do(call{method: "POST", path: "/v1/events", key: "ingest",
+		body: "[" + cloud + "]"}.with("Content-Type", "application/cloudevents-batch+json")).status(t, 200)
 	for _, path := range []string{
-		"/v1/meters?limit=1", "/v1/meters/views", "/v1/events?limit=2", "/v1/events?status=adjusted", "/v1/events?meter=tokens&from=2026-11-01T00:00:00Z&to=1826668800000",
-		"/v1/events/a", "/v1/counters?limit=1", "/v1/counters?meter=calls&customer=c1&period=2026-11", "/v1/adjustments", "/v1/periods", "/v1/periods/2026-11",
-		"/v1/counters?as_of=9", "/v1/periods?as_of=9", "/v1/periods/2026-11?as_of=2026-11-15T12:00:00Z", "/v1/usage?meter=calls",
+		"/v1/meters?limit=1", "/v1/meters/views", "/v1/events?limit=2", "/v1/events?status=adjusted",
+		"/v1/events?meter=tokens&from=2026-11-01T00:00:00Z&to=1826668800000",
+		"/v1/events/a", "/v1/counters?limit=1", "/v1/counters?meter=calls&customer=c1&period=2026-11",
+		"/v1/adjustments", "/v1/periods", "/v1/periods/2026-11",
+		"/v1/counters?as_of=9", "/v1/periods?as_of=9", "/v1/periods/2026-11?as_of=2026-11-15T12:00:00Z",
+		"/v1/usage?meter=calls",
 		"/v1/usage?meter=calls&window=week&fill=zero&from=2026-11-01",
-		"/v1/usage?meter=calls&window=hour&timezone=Asia/Kolkata&group_by=customer,resource,properties.region,properties.n,properties.b,properties.z&from=2026-11-01T00:00:00Z&to=1826668800000&limit=1",
+		"/v1/usage?meter=calls&window=hour&timezone=Asia/Kolkata" +
+			"&group_by=customer,resource,properties.region,properties.n,properties.b,properties.z" +
+			"&from=2026-11-01T00:00:00Z&to=1826668800000&limit=1",
 	} {
 		w.get(path).status(t, 200)
 	}
@@ -201,22 +223,29 @@ func (w *world) story() {
 		w.get(path+"?as_of=1000000").refused(t, 400, "malformed")
 	}
 	w.store.set(func(s *troubled) { s.err = problem.New(problem.Overflow, "does not fit") })
-	w.do(call{method: "GET", path: "/v1/usage?meter=calls", key: "operator"}.with("Tally-Tenant", "acme")).refused(t, 422, "overflow")
+	w.do(call{method: "GET", path: "/v1/usage?meter=calls",
+		key: "operator"}.with("Tally-Tenant", "acme")).refused(t, 422, "overflow")
 	w.store.set(func(s *troubled) { s.err = nil })
-	for _, path := range []string{"/v1/usage?meter=calls&group_by=customer", "/v1/counters?limit=1", "/v1/events?limit=1"} {
+	for _, path := range []string{"/v1/usage?meter=calls&group_by=customer", "/v1/counters?limit=1",
+		"/v1/events?limit=1"} {
 		w.do(call{method: "GET", path: path, key: "read"}.with("Accept", "text/csv")).status(t, 200)
 	}
-	w.do(call{method: "PATCH", path: "/v1/meters/calls", key: "admin", body: `{"lateness":null,"name":"Calls"}`}).status(t, 200)
-	w.do(call{method: "PATCH", path: "/v1/meters/calls", key: "admin", body: `{"aggregation":"max"}`}).refused(t, 409, "fixed_after_first_event")
-	a := w.do(call{method: "POST", path: "/v1/adjustments", key: "billing", body: `{"meter":"calls","customer":"c9","period":"2026-10","amount":-2.5,"reason":"goodwill"}`}).status(t, 201)
+	w.do(call{method: "PATCH", path: "/v1/meters/calls", key: "admin",
+		body: `{"lateness":null,"name":"Calls"}`}).status(t, 200)
+	w.do(call{method: "PATCH", path: "/v1/meters/calls", key: "admin",
+		body: `{"aggregation":"max"}`}).refused(t, 409, "fixed_after_first_event")
+	a := w.do(call{method: "POST", path: "/v1/adjustments", key: "billing",
+		body: `{"meter":"calls","customer":"c9","period":"2026-10","amount":-2.5,"reason":"goodwill"}`}).status(t, 201)
 	w.get("/v1/adjustments/"+a.text("id")).status(t, 200)
 	w.do(call{method: "POST", path: "/v1/adjustments/" + a.text("id") + "/revert", key: "billing"}).status(t, 201)
-	w.do(call{method: "POST", path: "/v1/adjustments/" + a.text("id") + "/revert", key: "billing", body: "{}"}).refused(t, 409, "conflict")
+	w.do(call{method: "POST", path: "/v1/adjustments/" + a.text("id") + "/revert", key: "billing",
+		body: "{}"}).refused(t, 409, "conflict")
 	w.do(call{method: "POST", path: "/v1/periods/2026-10/close", key: "billing"}).status(t, 200)
 	w.get("/v1/periods/2026-10").status(t, 200)
 	w.get("/v1/counters?period=2026-10").status(t, 200)
 	w.plans()
-	for _, path := range []string{"/v1/audit-events?limit=2", "/v1/audit-events?entity_type=meter&entity_id=calls&offset=1", "/v1/audit-events/aud_1"} {
+	for _, path := range []string{"/v1/audit-events?limit=2",
+		"/v1/audit-events?entity_type=meter&entity_id=calls&offset=1", "/v1/audit-events/aud_1"} {
 		w.do(call{method: "GET", path: path, key: "audit"}).status(t, 200)
 	}
 	w.do(call{method: "GET", path: "/metrics", key: "operator"}).status(t, 200)
@@ -258,13 +287,17 @@ func (w *world) driveExamples(ct *contract) {
 
 // driveStreams has answers that are streamed, and a second one of each that only one caller at a time may have.
 func (w *world) driveStreams() {
-	replay := call{method: "POST", path: "/v1/periods/2026-11/replay", key: "billing", body: `{"meter":"calls","aggregation":"max"}`}
+	replay := call{method: "POST", path: "/v1/periods/2026-11/replay", key: "billing",
+		body: `{"meter":"calls","aggregation":"max"}`}
 	verification := call{method: "GET", path: "/v1/verification", key: "operator"}
 	for _, c := range []call{
-		verification, verification.with("Tally-Tenant", "acme"), replay, {method: "GET", path: "/v1/ledgers?meter=calls", key: "operator"},
-		{method: "GET", path: "/v1/ledgers/acme/rows?rows=events&after_seq=2&until_seq=9&meter=calls&customer=c1&from=2026-11-01T00:00:00Z&to=2027-01-01T00:00:00Z", key: "admin"},
+		verification, verification.with("Tally-Tenant", "acme"), replay,
+		{method: "GET", path: "/v1/ledgers?meter=calls", key: "operator"},
+		{method: "GET", path: "/v1/ledgers/acme/rows?rows=events&after_seq=2&until_seq=9&meter=calls&customer=c1" +
+			"&from=2026-11-01T00:00:00Z&to=2027-01-01T00:00:00Z", key: "admin"},
 	} {
-		if a := w.do(c).status(w.t, 200); a.header.Get("Content-Type") != httpkit.MediaNDJSON || !bytes.Contains(a.body, []byte(`{"result":`)) {
+		if a := w.do(c).status(w.t, 200); a.header.Get("Content-Type") != httpkit.MediaNDJSON ||
+			!bytes.Contains(a.body, []byte(`{"result":`)) {
 			w.t.Errorf("%s %s: %s", c.method, c.path, a.body)
 		}
 	}
@@ -278,7 +311,8 @@ func (w *world) driveStreams() {
 // example is a request of the route that would be let in.
 func (w *world) example(rt route) call {
 	path := rt.pattern
-	for _, v := range [][2]string{{"/tenants/{id}", "/tenants/acme"}, {"/ledgers/{id}", "/ledgers/acme"}, {"{id}", "nobody"}, {"{slug}", "calls"}, {"{period}", "2026-11"}, {"{name}", "nothing"}} {
+	for _, v := range [][2]string{{"/tenants/{id}", "/tenants/acme"}, {"/ledgers/{id}", "/ledgers/acme"},
+		{"{id}", "nobody"}, {"{slug}", "calls"}, {"{period}", "2026-11"}, {"{name}", "nothing"}} {
 		path = strings.Replace(path, v[0], v[1], 1)
 	}
 	c := call{method: rt.method, path: path}
@@ -326,7 +360,8 @@ func (w *world) driveRefusals(rt route) {
 		w.do(closed).refused(t, 409, "tenant_closed")
 	}
 	if rt.method == "PATCH" && rt.who == ofNamed {
-		w.do(call{method: "PATCH", path: "/v1/tenants/shut", key: "operator", body: `{"name":"x"}`}).refused(t, 409, "tenant_closed")
+		w.do(call{method: "PATCH", path: "/v1/tenants/shut", key: "operator",
+			body: `{"name":"x"}`}).refused(t, 409, "tenant_closed")
 	}
 	if rt.who == anyone && rt.pattern != "/readyz" {
 		return
@@ -376,7 +411,8 @@ func (w *world) closedExample(rt route, c call) call {
 
 // rowReads are the routes that may need rows that have left the ledger.
 var rowReads = map[string]bool{
-	"GET /v1/events": true, "GET /v1/events/{id}": true, "GET /v1/counters": true, "GET /v1/usage": true, "GET /v1/periods": true, "GET /v1/periods/{period}": true, "GET /v1/ledgers/{id}/rows": true,
+	"GET /v1/events": true, "GET /v1/events/{id}": true, "GET /v1/counters": true, "GET /v1/usage": true,
+	"GET /v1/periods": true, "GET /v1/periods/{period}": true, "GET /v1/ledgers/{id}/rows": true,
 }
 
 // failing drives the two ways in which the server itself is at fault.
@@ -391,11 +427,13 @@ func (w *world) failing(c call, rt route) {
 	w.store.set(func(s *troubled) { s.err = problem.New(problem.Unavailable, "disk full") })
 	w.do(c).refused(t, 503, "unavailable")
 	if rowReads[rt.method+" "+rt.pattern] {
-		w.store.set(func(s *troubled) { s.err = problem.New(problem.Archived, "the usage rows of 2025-01 are archived") })
+		archived := problem.New(problem.Archived, "the usage rows of 2025-01 are archived")
+		w.store.set(func(s *troubled) { s.err = archived })
 		w.do(c).refused(t, 410, "archived")
 	}
 	w.store.set(func(s *troubled) { s.err, s.cause = nil, "boom" })
-	if a := w.do(c).refused(t, 500, "internal"); bytes.Contains(a.body, []byte("boom")) || bytes.Contains(a.body, []byte(".go")) {
+	if a := w.do(c).refused(t, 500, "internal"); bytes.Contains(a.body, []byte("boom")) ||
+		bytes.Contains(a.body, []byte(".go")) {
 		t.Errorf("the answer tells of the panic: %s", a.body)
 	}
 	w.store.set(func(s *troubled) { s.cause = nil })
@@ -403,7 +441,8 @@ func (w *world) failing(c call, rt route) {
 
 // driveQuota has acme run into a plan.
 func (w *world) driveQuota() {
-	w.do(call{method: "PUT", path: "/v1/plans/nothing", key: "billing", body: `{"quotas":[{"meter":"calls","limit":0}]}`}).status(w.t, 200)
+	w.do(call{method: "PUT", path: "/v1/plans/nothing", key: "billing",
+		body: `{"quotas":[{"meter":"calls","limit":0}]}`}).status(w.t, 200)
 	w.do(call{method: "PUT", path: "/v1/tenant-plan", key: "billing", body: `{"plan":"nothing"}`}).status(w.t, 200)
 	w.send(`{"id":"q","meter":"calls","customer":"c1"}`).refused(w.t, http.StatusTooManyRequests, "quota_exceeded")
 	w.send(`[{"id":"q","meter":"calls","customer":"c1"}]`).status(w.t, 200)
@@ -412,7 +451,8 @@ func (w *world) driveQuota() {
 // driveLimits has a key that is spent meet every route that can be too much for it, and every write of the operator too
 // many keys.
 func (w *world) driveLimits() {
-	c := call{method: "POST", path: "/v1/api-keys", key: "operator", body: `{"scopes":["admin"],"rate_limit":{"requests_per_second":1}}`}
+	c := call{method: "POST", path: "/v1/api-keys", key: "operator",
+		body: `{"scopes":["admin"],"rate_limit":{"requests_per_second":1}}`}
 	spent := w.do(c.with("Tally-Tenant", "acme")).status(w.t, 201).text("api_key")
 	w.do(call{method: "GET", path: "/v1/meters", key: spent}).status(w.t, 200)
 	w.tooMany.Store(true)
@@ -427,7 +467,8 @@ func (w *world) driveLimits() {
 		default:
 			continue
 		}
-		if a := w.do(c).refused(w.t, http.StatusTooManyRequests, "rate_limited"); a.header.Get("Retry-After") == "" || a.header.Get("Tally-Ratelimit") != "1" {
+		if a := w.do(c).refused(w.t, http.StatusTooManyRequests, "rate_limited"); a.header.Get("Retry-After") == "" ||
+			a.header.Get("Tally-Ratelimit") != "1" {
 			w.t.Errorf("%s %s: %v", c.method, c.path, a.header)
 		}
 	}

@@ -17,9 +17,11 @@ func pageWorld(t *testing.T, limits gate.Options) *world {
 	w := newLimitedWorld(t, limits)
 	w.addTenant("beta")
 	for id, page := range map[string]string{"acme": goodPage, "beta": "http://localhost:3000"} {
-		w.do(call{method: "PATCH", path: "/v1/tenants/" + id, key: "operator", body: `{"allowed_origins":["` + page + `"]}`}).status(t, 200)
+		w.do(call{method: "PATCH", path: "/v1/tenants/" + id, key: "operator", body: `{"allowed_origins":["` + page +
+			`"]}`}).status(t, 200)
 	}
-	w.do(call{method: "POST", path: "/v1/meters", key: "operator", body: `{"slug":"calls","aggregation":"sum"}`}.with("Tally-Tenant", "acme")).status(t, 201)
+	w.do(call{method: "POST", path: "/v1/meters", key: "operator",
+		body: `{"slug":"calls","aggregation":"sum"}`}.with("Tally-Tenant", "acme")).status(t, 201)
 	return w
 }
 
@@ -30,7 +32,8 @@ func (a answer) readable(t *testing.T, origin string) answer {
 		t.Errorf("%d: Access-Control-Allow-Origin: %q, want %q", a.code, got, origin)
 	}
 	exposed, vary := a.header.Get("Access-Control-Expose-Headers"), strings.Join(a.header.Values("Vary"), ", ")
-	if origin != "" && (!strings.Contains(exposed, "Tally-Request-Id") || !strings.Contains(exposed, "Retry-After") || !strings.Contains(exposed, "RateLimit-Remaining") || !strings.Contains(vary, "Origin")) {
+	if origin != "" && (!strings.Contains(exposed, "Tally-Request-Id") || !strings.Contains(exposed, "Retry-After") ||
+		!strings.Contains(exposed, "RateLimit-Remaining") || !strings.Contains(vary, "Origin")) {
 		t.Errorf("%d: exposes %q, varies by %q", a.code, exposed, vary)
 	}
 	for name := range a.header {
@@ -47,7 +50,8 @@ func TestPagesThatMaySend(t *testing.T) {
 		c := call{method: "POST", path: eventsPath, key: "ingest", body: `{"id":"e","meter":"calls","customer":"c"}`}
 		return w.do(c.with("Origin", origin))
 	}
-	for _, evil := range []string{"https://evil.test", "null", "http://app.example.com", "https://app.example.com:8443", "http://localhost:3000", "https://app.example.com.evil.test", "x"} {
+	for _, evil := range []string{"https://evil.test", "null", "http://app.example.com", "https://app.example.com:8443",
+		"http://localhost:3000", "https://app.example.com.evil.test", "x"} {
 		send(evil).refused(t, 403, "forbidden").readable(t, "")
 	}
 	if len(w.get("/v1/events").items(t)) != 0 {
@@ -55,8 +59,9 @@ func TestPagesThatMaySend(t *testing.T) {
 	}
 	send(goodPage).status(t, 200).readable(t, goodPage)
 	send("HTTPS://App.Example.com").status(t, 200).readable(t, "HTTPS://App.Example.com")
-	send(w.server.URL).status(t, 200).readable(t, "")                                      // the server's own page
-	send(strings.Replace(w.server.URL, "http", "https", 1)).status(t, 200).readable(t, "") // behind a proxy that ends TLS
+	send(w.server.URL).status(t, 200).readable(t, "") // the server's own page
+	// Behind a proxy that ends TLS.
+	send(strings.Replace(w.server.URL, "http", "https", 1)).status(t, 200).readable(t, "")
 	two := w.request(call{method: "POST", path: eventsPath, key: "ingest", body: `{}`})
 	two.Header["Origin"] = []string{goodPage, "https://evil.test"}
 	resp, err := w.server.Client().Do(two)
@@ -78,11 +83,15 @@ func TestPagesReadRefusals(t *testing.T) {
 	send(`{"id":"e","meter":"none","customer":"c"}`).refused(t, 422, "unknown_meter").readable(t, goodPage)
 	send(`{"id":"e","meter":"calls","customer":"c"}`).status(t, 200).readable(t, goodPage)
 	send(`{"id":"f","meter":"calls","customer":"c"}`).refused(t, 429, "rate_limited").readable(t, goodPage)
-	w.do(call{method: "GET", path: "/v1/usage?meter=calls", key: "read"}.with("Origin", goodPage)).status(t, 200).readable(t, goodPage)
-	created := call{method: "POST", path: "/v1/meters", key: "admin", body: `{"slug":"m","aggregation":"sum"}`}.with("Origin", goodPage).with("Idempotency-Key", "k")
+	read := func(path string) answer {
+		return w.do(call{method: "GET", path: path, key: "read"}.with("Origin", goodPage))
+	}
+	read("/v1/usage?meter=calls").status(t, 200).readable(t, goodPage)
+	created := call{method: "POST", path: "/v1/meters", key: "admin",
+		body: `{"slug":"m","aggregation":"sum"}`}.with("Origin", goodPage).with("Idempotency-Key", "k")
 	w.do(created).status(t, 201).readable(t, goodPage)
 	w.do(created).status(t, 201).readable(t, goodPage)
-	w.do(call{method: "GET", path: "/v1/meters/nothing", key: "read"}.with("Origin", goodPage)).refused(t, 404, "not_found").readable(t, goodPage)
+	read("/v1/meters/nothing").refused(t, 404, "not_found").readable(t, goodPage)
 }
 
 // A page's key can be read by everyone who sees the page: it must not open anything but the way in.
@@ -106,27 +115,34 @@ func TestIngestKeysReadNothing(t *testing.T) {
 func TestPreflight(t *testing.T) {
 	w := pageWorld(t, gate.Options{})
 	ask := func(path, origin string) answer {
-		return w.do(call{method: "OPTIONS", path: path}.with("Origin", origin).with("Access-Control-Request-Method", "POST").with("Access-Control-Request-Headers", "authorization"))
+		c := call{method: "OPTIONS", path: path}.with("Origin", origin)
+		c = c.with("Access-Control-Request-Method", "POST").with("Access-Control-Request-Headers", "authorization")
+		return w.do(c)
 	}
 	for _, origin := range []string{goodPage, "http://localhost:3000"} { // whose key will follow is not known yet
 		a := ask(eventsPath, origin).status(t, 204)
 		h := a.header
-		if h.Get("Access-Control-Allow-Origin") != origin || h.Get("Access-Control-Allow-Methods") != "POST, GET, HEAD" || h.Get("Access-Control-Max-Age") == "" ||
-			!strings.Contains(h.Get("Access-Control-Allow-Headers"), "Authorization") || !strings.Contains(h.Get("Vary"), "Origin") || len(a.body) != 0 {
+		if h.Get("Access-Control-Allow-Origin") != origin ||
+			h.Get("Access-Control-Allow-Methods") != "POST, GET, HEAD" || h.Get("Access-Control-Max-Age") == "" ||
+			!strings.Contains(h.Get("Access-Control-Allow-Headers"), "Authorization") ||
+			!strings.Contains(h.Get("Vary"), "Origin") || len(a.body) != 0 {
 			t.Errorf("%s: %v", origin, h)
 		}
 	}
 	ask("/v1/meters/calls", goodPage).status(t, 204)
 	ask(eventsPath, "https://evil.test").refused(t, 403, "forbidden").readable(t, "")
 	ask("/v1/nothing", goodPage).refused(t, 404, "not_found").readable(t, "")
-	w.do(call{method: "OPTIONS", path: eventsPath}.with("Origin", goodPage)).refused(t, 405, "method_not_allowed").readable(t, "")
-	w.do(call{method: "OPTIONS", path: eventsPath}.with("Access-Control-Request-Method", "POST")).refused(t, 405, "method_not_allowed")
+	plain := call{method: "OPTIONS", path: eventsPath}
+	w.do(plain.with("Origin", goodPage)).refused(t, 405, "method_not_allowed").readable(t, "")
+	w.do(plain.with("Access-Control-Request-Method", "POST")).refused(t, 405, "method_not_allowed")
 
 	// A new one is known within a second, and what a browser was told does not open the gate.
-	w.do(call{method: "PATCH", path: "/v1/tenants/acme", key: "operator", body: `{"allowed_origins":["https://new.test"]}`}).status(t, 200)
+	w.do(call{method: "PATCH", path: "/v1/tenants/acme", key: "operator",
+		body: `{"allowed_origins":["https://new.test"]}`}).status(t, 200)
 	w.clock.Add(int64(time.Second))
 	ask(eventsPath, "https://new.test").status(t, 204)
-	w.do(call{method: "POST", path: eventsPath, key: "ingest", body: `{"id":"e","meter":"calls","customer":"c"}`}.with("Origin", goodPage)).refused(t, 403, "forbidden")
+	w.do(call{method: "POST", path: eventsPath, key: "ingest",
+		body: `{"id":"e","meter":"calls","customer":"c"}`}.with("Origin", goodPage)).refused(t, 403, "forbidden")
 
 	w.clock.Add(int64(time.Hour))
 	w.store.set(func(s *troubled) { s.err = problem.New(problem.Unavailable, "down") })

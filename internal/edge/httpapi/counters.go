@@ -87,16 +87,19 @@ func counterID(c *billing.Counter) string {
 	return c.Month.String() + ":" + c.Meter.Slug + ":" + url.PathEscape(c.Customer)
 }
 
-var counterColumns = []string{"id", "meter", "customer", "period", "state", "count", "sum", "min", "max", "last", "watermark", "adjustments", "total", "sealed_total"}
+var counterColumns = []string{"id", "meter", "customer", "period", "state", "count", "sum", "min", "max", "last",
+	"watermark", "adjustments", "total", "sealed_total"}
 
 // appendCounterLine leaves empty what appendCounter writes null for.
 func appendCounterLine(b []byte, c *billing.Counter) []byte {
 	a, some := c.Meter.Aggregation, c.OnTime.Count > 0
 	return render.Line(b,
-		csvtext.Text(counterID(c)), csvtext.Text(c.Meter.Slug), csvtext.Text(c.Customer), c.Month.String(), openOrClosed(c.Closed),
-		strconv.FormatInt(c.OnTime.Count, 10), c.OnTime.Sum.String(), render.AmountCell(c.OnTime.Min, some), render.AmountCell(c.OnTime.Max, some),
-		render.AmountCell(c.OnTime.Last, some), render.MomentCell(c.Watermark, c.Started), c.Adjustments(a).String(), c.Total(a).String(),
-		render.AmountCell(c.SealedTotal(a), c.Closed))
+		csvtext.Text(counterID(c)), csvtext.Text(c.Meter.Slug), csvtext.Text(c.Customer),
+		c.Month.String(), openOrClosed(c.Closed),
+		strconv.FormatInt(c.OnTime.Count, 10), c.OnTime.Sum.String(),
+		render.AmountCell(c.OnTime.Min, some), render.AmountCell(c.OnTime.Max, some),
+		render.AmountCell(c.OnTime.Last, some), render.MomentCell(c.Watermark, c.Started),
+		c.Adjustments(a).String(), c.Total(a).String(), render.AmountCell(c.SealedTotal(a), c.Closed))
 }
 
 // appendCounter writes null for what an empty on-time fold does not have, and for the sealed total of an open period.

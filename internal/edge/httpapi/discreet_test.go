@@ -43,20 +43,28 @@ func discreetWorld(t *testing.T) *world {
 func TestAKeyThatOnlySendsLearnsNothingOfTotalsOrPlans(t *testing.T) {
 	w := discreetWorld(t)
 	key := func(scopes string) string {
-		return w.do(call{method: "POST", path: "/v1/api-keys", key: "admin", body: `{"name":"k","scopes":` + scopes + `}`}).status(t, 201).text("api_key")
+		return w.do(call{method: "POST", path: "/v1/api-keys", key: "admin", body: `{"name":"k","scopes":` + scopes +
+			`}`}).status(t, 201).text("api_key")
 	}
-	blind, seeing := []string{key(`["ingest"]`), key(`["ingest","audit"]`)}, []string{key(`["ingest","read"]`), key(`["ingest","billing"]`), key(`["admin"]`)}
+	blind, seeing := []string{key(`["ingest"]`), key(`["ingest","audit"]`)}, []string{key(`["ingest","read"]`),
+		key(`["ingest","billing"]`), key(`["admin"]`)}
 	for _, c := range []struct {
 		name, event, code string
 		status            int
 		secret            string // what a key that may read learns
 	}{
-		{"quota", `{"id":"q","meter":"calls","customer":"c","quantity":1787,"time":"2026-11-14T00:00:00Z"}`, "quota_exceeded", 429, "7351"},
-		{"quota of another", `{"id":"q","meter":"calls","customer":"d","quantity":1787,"time":"2026-11-14T00:00:00Z"}`, "quota_exceeded", 429, "platinum"},
-		{"late", `{"id":"l","meter":"strict","customer":"c","time":"2026-11-13T00:00:00Z"}`, "late", 422, "2026-11-14T23:41:07"},
-		{"closed period", `{"id":"l","meter":"strict","customer":"c","time":"2026-10-15T00:00:00Z"}`, "late", 422, "is closed"},
-		{"overflow", `{"id":"o","meter":"full","customer":"c","quantity":999999999999,"time":"2026-11-14T00:00:00Z"}`, "overflow", 422, "10^26"},
-		{"conflict", `{"id":"a","meter":"calls","customer":"c","quantity":1,"time":"2026-11-14T00:00:00Z"}`, "conflict", 409, "as seq"},
+		{"quota", `{"id":"q","meter":"calls","customer":"c","quantity":1787,"time":"2026-11-14T00:00:00Z"}`,
+			"quota_exceeded", 429, "7351"},
+		{"quota of another", `{"id":"q","meter":"calls","customer":"d","quantity":1787,"time":"2026-11-14T00:00:00Z"}`,
+			"quota_exceeded", 429, "platinum"},
+		{"late", `{"id":"l","meter":"strict","customer":"c","time":"2026-11-13T00:00:00Z"}`, "late", 422,
+			"2026-11-14T23:41:07"},
+		{"closed period", `{"id":"l","meter":"strict","customer":"c","time":"2026-10-15T00:00:00Z"}`, "late",
+			422, "is closed"},
+		{"overflow", `{"id":"o","meter":"full","customer":"c","quantity":999999999999,"time":"2026-11-14T00:00:00Z"}`,
+			"overflow", 422, "10^26"},
+		{"conflict", `{"id":"a","meter":"calls","customer":"c","quantity":1,"time":"2026-11-14T00:00:00Z"}`, "conflict",
+			409, "as seq"},
 	} {
 		for _, k := range append(blind, seeing...) {
 			single := w.do(call{method: "POST", path: eventsPath, key: k, body: c.event}).refused(t, c.status, c.code)
@@ -64,7 +72,8 @@ func TestAKeyThatOnlySendsLearnsNothingOfTotalsOrPlans(t *testing.T) {
 			if !strings.Contains(string(batch.body), `"code":"`+c.code+`"`) {
 				t.Errorf("%s: a batch is answered %s", c.name, batch.body)
 			}
-			if quota := c.code == "quota_exceeded"; quota != (single.text("resets_at") != "") || quota != strings.Contains(string(batch.body), "resets_at") {
+			if quota := c.code == "quota_exceeded"; quota != (single.text("resets_at") != "") ||
+				quota != strings.Contains(string(batch.body), "resets_at") {
 				t.Errorf("%s: resets_at of %s and %s", c.name, single.body, batch.body)
 			}
 			for _, a := range []answer{single, batch} {
@@ -93,14 +102,16 @@ func TestCorrectionsNeedTheScopeBilling(t *testing.T) {
 		return `{"id":"` + id + `","corrects":"` + target + `","quantity":"` + quantity + `","reason":"r"}`
 	}
 	key := func(scopes string) string {
-		return w.do(call{method: "POST", path: "/v1/api-keys", key: "admin", body: `{"name":"k","scopes":` + scopes + `}`}).status(t, 201).text("api_key")
+		return w.do(call{method: "POST", path: "/v1/api-keys", key: "admin", body: `{"name":"k","scopes":` + scopes +
+			`}`}).status(t, 201).text("api_key")
 	}
 	w.correct(fix("made", "a", "-1")).status(t, 200)
 	post := func(k, body string) answer { return w.do(call{method: "POST", path: eventsPath, key: k, body: body}) }
 	for _, k := range []string{key(`["ingest"]`), key(`["ingest","read","audit"]`)} {
 		head := w.get("/v1/events").status(t, 200)
 		var first string
-		for _, body := range []string{fix("x", "a", "-1"), fix("x", "nothing", "-1"), fix("made", "a", "-1"), fix("made", "a", "-2"), fix("x", "a", "0"), fix("x", "a", "-9999999"),
+		for _, body := range []string{fix("x", "a", "-1"), fix("x", "nothing", "-1"), fix("made", "a", "-1"),
+			fix("made", "a", "-2"), fix("x", "a", "0"), fix("x", "a", "-9999999"),
 			`{"id":"x","corrects":"a","qty":"-1"}`, `{"corrects":"a"}`} {
 			a := post(k, body).refused(t, 403, "forbidden")
 			if first == "" {
@@ -110,8 +121,10 @@ func TestCorrectionsNeedTheScopeBilling(t *testing.T) {
 				t.Errorf("%s: %s", body, a.body)
 			}
 		}
-		mixed := post(k, "["+fix("x", "a", "-1")+`,{"id":"a","meter":"calls","customer":"c","quantity":7351,"time":"2026-11-14T00:00:00Z"},`+fix("y", "none", "5")+`,{"meter":"none"}]`).status(t, 200)
-		want := `{"accepted":0,"duplicates":1,"adjusted":0,"overage":0,"conflicts":0,"rejected":3,"results":[{"index":0,"id":"x","status":"rejected","code":"forbidden","detail":"` + first + `"},` +
+		mixed := post(k, "["+fix("x", "a", "-1")+`,{"id":"a","meter":"calls","customer":"c","quantity":7351,`+
+			`"time":"2026-11-14T00:00:00Z"},`+fix("y", "none", "5")+`,{"meter":"none"}]`).status(t, 200)
+		want := `{"accepted":0,"duplicates":1,"adjusted":0,"overage":0,"conflicts":0,"rejected":3,` +
+			`"results":[{"index":0,"id":"x","status":"rejected","code":"forbidden","detail":"` + first + `"},` +
 			`{"index":1,"id":"a","status":"duplicate","seq":`
 		if !strings.HasPrefix(string(mixed.body), want) || strings.Count(string(mixed.body), `"forbidden"`) != 2 {
 			t.Errorf("a batch of all kinds: %s", mixed.body)
@@ -125,7 +138,8 @@ func TestCorrectionsNeedTheScopeBilling(t *testing.T) {
 		post(k, fix(id, "a", "-1")).status(t, 200)
 		post(k, fix("x", "nothing", "-1")).refused(t, 422, "unknown_correction_target")
 	}
-	operator := call{method: "POST", path: eventsPath, key: "operator", body: fix("fixo", "a", "-1")}.with("Tally-Tenant", "acme")
+	operator := call{method: "POST", path: eventsPath, key: "operator",
+		body: fix("fixo", "a", "-1")}.with("Tally-Tenant", "acme")
 	w.do(operator).status(t, 200)
 }
 

@@ -34,7 +34,8 @@ func readEventFilter(q httpkit.Query) (f eventFilter, err error) {
 	if text := q.Get("status"); text != "" {
 		var ok bool
 		if f.status, ok = usage.ParseStatus(text); !ok {
-			return f, httpkit.BadParameter("status", "must be accepted, adjusted or overage: what was refused leaves no row")
+			return f, httpkit.BadParameter("status",
+				"must be accepted, adjusted or overage: what was refused leaves no row")
 		}
 	}
 	return f, nil
@@ -136,7 +137,8 @@ func eventItems(names slugs) (begin []byte, take func([]byte, *ledger.Row) []byt
 
 // scanEvents writes the matching rows as they pass. It looks for one more than fits the page, so that a full last page
 // is known to be the last.
-func scanEvents(v store.View, f *eventFilter, after uint64, limit int, begin []byte, take func([]byte, *ledger.Row) []byte) (b, next []byte, err error) {
+func scanEvents(v store.View, f *eventFilter, after uint64, limit int, begin []byte,
+	take func([]byte, *ledger.Row) []byte) (b, next []byte, err error) {
 	taken, lastTaken, more := 0, uint64(0), false
 	b = begin
 	last, end, err := v.Rows(after, f.hint(), func(r *ledger.Row) bool {

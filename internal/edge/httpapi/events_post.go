@@ -126,7 +126,8 @@ func decoder(x *httpkit.Exchange) (decode, error) {
 		return eventjson.DecodeCloudEvents, nil
 	}
 	return nil, problem.New(problem.UnsupportedMedia,
-		"Content-Type must be application/json, application/x-ndjson, application/cloudevents+json or application/cloudevents-batch+json, not %s", media)
+		"Content-Type must be application/json, application/x-ndjson, application/cloudevents+json or "+
+			"application/cloudevents-batch+json, not %s", media)
 }
 
 // answerSingle answers the verdict on the one event of a request.
@@ -157,8 +158,8 @@ func refusal(v *usage.Verdict) error {
 
 // refuseBatch answers an atomic batch of which nothing was recorded: a problem that lists every refusal.
 func refuseBatch(x *httpkit.Exchange, events []usage.Event, verdicts []usage.Verdict, refused int, s *scratch) error {
-	p := problem.New(problem.BatchRefused, "%d of %d events are refused, so that none was recorded: results says which and why",
-		refused, len(events))
+	p := problem.New(problem.BatchRefused,
+		"%d of %d events are refused, so that none was recorded: results says which and why", refused, len(events))
 	b := append(s.answer[:0], `,"results":[`...)
 	b = appendResults(b, events, verdicts, (*usage.Verdict).Refused)
 	s.answer = append(b, ']')
@@ -269,7 +270,8 @@ func prefersAll(x *httpkit.Exchange) bool {
 		for one := range strings.SplitSeq(header, ",") {
 			preference, _, _ := strings.Cut(one, ";")
 			name, value, _ := strings.Cut(preference, "=")
-			if strings.EqualFold(strings.TrimSpace(name), "return") && strings.EqualFold(strings.Trim(value, " \t\""), "representation") {
+			if strings.EqualFold(strings.TrimSpace(name), "return") &&
+				strings.EqualFold(strings.Trim(value, " \t\""), "representation") {
 				return true
 			}
 		}

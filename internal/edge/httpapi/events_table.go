@@ -10,8 +10,8 @@ import (
 )
 
 // eventColumns are those of `tallystick export`, without the tenant.
-var eventColumns = []string{"seq", "id", "status", "overage", "meter", "type", "customer", "resource", "time", "quantity", "properties", "client_id",
-	"corrects", "reason", "received_at", "outcomes"}
+var eventColumns = []string{"seq", "id", "status", "overage", "meter", "type", "customer", "resource", "time",
+	"quantity", "properties", "client_id", "corrects", "reason", "received_at", "outcomes"}
 
 // eventLines writes rows as lines of a table.
 func eventLines(names slugs) (begin []byte, take func([]byte, *ledger.Row) []byte) {
@@ -30,7 +30,9 @@ func appendEventLine(b []byte, row *ledger.Row, names slugs) []byte {
 		clientID = r.ID
 	}
 	return render.Line(b,
-		strconv.FormatUint(row.Seq, 10), csvtext.Text(r.Key.ID()), r.Status().String(), strconv.FormatBool(r.Over()), csvtext.Text(r.Meter),
-		csvtext.Text(r.Type), csvtext.Text(r.Customer), csvtext.Text(r.Resource), r.Time.String(), r.Quantity.String(), properties,
-		csvtext.Text(clientID), csvtext.Text(r.Corrects), csvtext.Text(r.Reason), row.At.String(), string(appendOutcomes(nil, row, names)))
+		strconv.FormatUint(row.Seq, 10), csvtext.Text(r.Key.ID()), r.Status().String(), strconv.FormatBool(r.Over()),
+		csvtext.Text(r.Meter), csvtext.Text(r.Type), csvtext.Text(r.Customer), csvtext.Text(r.Resource),
+		r.Time.String(), r.Quantity.String(), properties,
+		csvtext.Text(clientID), csvtext.Text(r.Corrects), csvtext.Text(r.Reason), row.At.String(),
+		string(appendOutcomes(nil, row, names)))
 }

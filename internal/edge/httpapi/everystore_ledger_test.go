@@ -87,7 +87,8 @@ func (all *everyStore) configure() {
 		`{"slug":"strict","aggregation":"sum","late":"reject","lateness":"1h"}`,
 		`{"slug":"typed-sum","aggregation":"sum","event_type":"hit","value_property":"bytes"}`,
 		`{"slug":"typed-count","aggregation":"count","event_type":"hit"}`,
-		`{"slug":"derived","aggregation":"sum","key_policy":"derived","key_fields":["meter","customer","properties.url","time"],"key_bucket":"5s"}`,
+		`{"slug":"derived","aggregation":"sum","key_policy":"derived","key_fields":["meter","customer",` +
+			`"properties.url","time"],"key_bucket":"5s"}`,
 		`{"slug":"empty","aggregation":"sum"}`,
 	} {
 		all.make("admin", "POST", "/v1/meters", body, 201)
@@ -99,7 +100,8 @@ func (all *everyStore) configure() {
 		`{"scopes":["ingest"],"rate_limit":{"events_per_second":100}}`, 201)
 	all.make("admin", "DELETE", "/v1/api-keys/"+url.PathEscape(revoked.text("id")), "", 204)
 	all.make("admin", "PUT", "/v1/plans/pro",
-		`{"quotas":[{"meter":"calls","limit":50,"soft":true,"hard_cap_multiplier":"2"},{"meter":"m-count","limit":5}]}`, 200)
+		`{"quotas":[{"meter":"calls","limit":50,"soft":true,"hard_cap_multiplier":"2"},{"meter":"m-count","limit":5}]}`,
+		200)
 	all.make("admin", "PUT", "/v1/plans/free", `{"quotas":[{"meter":"calls","limit":3}]}`, 200)
 	all.make("admin", "PUT", "/v1/plans/all", `{"quotas":[{"meter":"calls","limit":100000,"thresholds":[1,2,50]}]}`,
 		200)

@@ -207,7 +207,8 @@ func (q *questions) oddPaths(r asked) (out []string) {
 	_, tail, _ := strings.Cut(rest, "}")
 	for _, value := range []string{"nobody", "%00", "a%00", "%ff", "%ed%a0%80", "%2541", "%25", "%2F", "a%2Fb", "..",
 		"%2e%2e", "+", "%20", "%01", "%7f", "adj_0", "adj_1", "adj_9223372036854775808", "adj_1_1",
-		"aud_0", "aud_01", "aud_1", "aud_9223372036854775807", "aud_99999999999999999999", "9999-12", "0000-01", "key%3Aabc",
+		"aud_0", "aud_01", "aud_1", "aud_9223372036854775807", "aud_99999999999999999999", "9999-12",
+		"0000-01", "key%3Aabc",
 		strings.Repeat("x", 255), strings.Repeat("x", 256), strings.Repeat("x", 1025)} {
 		out = append(out, head+value+tail)
 	}

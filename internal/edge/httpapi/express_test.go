@@ -129,7 +129,8 @@ type road struct {
 }
 
 func newRoad(way int, change ...func(*Options)) *road {
-	st := &ingesting{agreeable: agreeable{key: tenant.APIKey{ID: "acme.00", Scopes: tenant.Ingest, Hash: tenant.HashToken(ingestToken)}}}
+	st := &ingesting{agreeable: agreeable{key: tenant.APIKey{ID: "acme.00", Scopes: tenant.Ingest,
+		Hash: tenant.HashToken(ingestToken)}}}
 	o := Options{Store: st, Gate: gate.New(st, gate.Options{}), NoExpress: way != throughLane}
 	for _, c := range change {
 		c(&o)
@@ -246,7 +247,8 @@ func checkLibraryFree(t *testing.T, answers string) {
 		if a.Header.Get("Tally-Request-Id") == "" {
 			t.Errorf("%s without a request id: %q", a.Status, answers)
 		}
-		if a.StatusCode >= http.StatusBadRequest && (a.Header.Get("Content-Type") != "application/problem+json" || !json.Valid(body)) {
+		if a.StatusCode >= http.StatusBadRequest && (a.Header.Get("Content-Type") != "application/problem+json" ||
+			!json.Valid(body)) {
 			t.Errorf("%s is no problem: %q", a.Status, answers)
 		}
 	}

@@ -13,26 +13,34 @@ import (
 func TestFilteredMeters(t *testing.T) {
 	t.Parallel()
 	all := newEveryStore(t)
-	a := all.make("admin", "POST", "/v1/meters", `{"slug":"nine","aggregation":"sum","event_type":"llm","value_property":"tokens","filter":{"properties.tier":[2,1.0,true,"1"],"properties.model":["gpt-9"]}}`, 201)
+	a := all.make("admin", "POST", "/v1/meters",
+		`{"slug":"nine","aggregation":"sum","event_type":"llm","value_property":"tokens",`+
+			`"filter":{"properties.tier":[2,1.0,true,"1"],"properties.model":["gpt-9"]}}`, 201)
 	if got, want := a.part("filter"), `{"properties.model":["gpt-9"],"properties.tier":["1",1,2,true]}`; got != want {
 		t.Errorf("filter %s, want %s", got, want)
 	}
-	all.make("admin", "POST", "/v1/meters", `{"slug":"images","aggregation":"sum","event_type":"llm","value_property":"images","missing_value":"skip"}`, 201)
-	all.make("admin", "POST", "/v1/meters", `{"slug":"plain","aggregation":"count","missing_value":"refuse","filter":{}}`, 201)
+	all.make("admin", "POST", "/v1/meters",
+		`{"slug":"images","aggregation":"sum","event_type":"llm","value_property":"images","missing_value":"skip"}`,
+		201)
+	all.make("admin", "POST", "/v1/meters",
+		`{"slug":"plain","aggregation":"count","missing_value":"refuse","filter":{}}`, 201)
 	send := func(status int, id, properties string) answer {
 		t.Helper()
 		return all.do(call{method: "POST", path: eventsPath, key: "ingest",
-			body: fmt.Sprintf(`{"id":%q,"type":"llm","customer":"c","time":"2026-11-15T10:00:00Z","properties":%s}`, id, properties)}).status(t, status)
+			body: fmt.Sprintf(`{"id":%q,"type":"llm","customer":"c","time":"2026-11-15T10:00:00Z","properties":%s}`, id,
+				properties)}).status(t, status)
 	}
 	send(200, "a", `{"model":"gpt-9","tier":1e0,"tokens":5}`)
 	send(200, "b", `{"model":"gpt-9","tier":true,"tokens":6,"images":2}`)
 	send(200, "c", `{"model":"gpt-8","tier":1,"images":"3"}`)
-	for id, properties := range map[string]string{"d": `{"model":"gpt-8","tier":1}`, "e": `{"model":"gpt-9","tier":"true"}`, "f": `{}`, "g": `{"model":null,"images":null}`} {
+	for id, properties := range map[string]string{"d": `{"model":"gpt-8","tier":1}`,
+		"e": `{"model":"gpt-9","tier":"true"}`, "f": `{}`, "g": `{"model":null,"images":null}`} {
 		a := send(422, id, properties)
 		if a.text("code") != "unknown_meter" || strings.Contains(a.text("detail"), "nine") {
 			t.Errorf("%s: %s", id, a.body)
 		}
-		batch := all.do(call{method: "POST", path: eventsPath, key: "admin", body: fmt.Sprintf(`[{"id":%q,"type":"llm","customer":"c","properties":%s}]`, id, properties)})
+		batch := all.do(call{method: "POST", path: eventsPath, key: "admin",
+			body: fmt.Sprintf(`[{"id":%q,"type":"llm","customer":"c","properties":%s}]`, id, properties)})
 		for _, word := range []string{"nine has a filter", "images skips events without properties.images"} {
 			if !strings.Contains(string(batch.body), word) {
 				t.Errorf("%s: no %q in %s", id, word, batch.body)
@@ -44,7 +52,8 @@ func TestFilteredMeters(t *testing.T) {
 		if !strings.Contains(string(counters.body), `"total":"`+want+`"`) {
 			t.Errorf("%s: %s", slug, counters.body)
 		}
-		usage := all.do(call{method: "GET", path: "/v1/usage?window=month&from=2026-11-01&to=2026-12-01&meter=" + slug, key: "admin"})
+		usage := all.do(call{method: "GET", path: "/v1/usage?window=month&from=2026-11-01&to=2026-12-01&meter=" + slug,
+			key: "admin"})
 		if !strings.Contains(string(usage.body), `"value":"`+want+`"`) {
 			t.Errorf("%s: %s", slug, usage.body)
 		}
@@ -58,7 +67,8 @@ func TestFilteredMeters(t *testing.T) {
 	}
 	patch("nine", `{"filter":{"properties.model":["gpt-9"]}}`).refused(t, 409, "fixed_after_first_event")
 	patch("nine", `{"filter":null}`).refused(t, 409, "fixed_after_first_event")
-	patch("nine", `{"filter":{"properties.tier":["1",true,1,2],"properties.model":["gpt-9"]}}`).status(t, 200) // the same
+	// the same
+	patch("nine", `{"filter":{"properties.tier":["1",true,1,2],"properties.model":["gpt-9"]}}`).status(t, 200)
 	patch("images", `{"missing_value":null}`).status(t, 200)
 	if a := send(422, "h", `{"model":"gpt-8"}`); a.text("code") != "invalid" {
 		t.Errorf("with the default again: %s", a.body)
@@ -98,15 +108,20 @@ func TestFiltersThatAreRefused(t *testing.T) {
 		`"missing_value":"skip"`:   "missing_value",
 		`"missing_value":"ignore"`: "missing_value",
 	} {
-		a := w.do(call{method: "POST", path: "/v1/meters", key: "admin", body: `{"slug":"m","aggregation":"sum","event_type":"t",` + fields + `}`}).refused(t, 422, "invalid")
+		a := w.do(call{method: "POST", path: "/v1/meters", key: "admin",
+			body: `{"slug":"m","aggregation":"sum","event_type":"t",` + fields + `}`}).refused(t, 422, "invalid")
 		if !strings.Contains(a.part("errors"), fmt.Sprintf(`"path":%q`, path)) {
 			t.Errorf("%.80s: %s", fields, a.body)
 		}
 	}
 	for _, fields := range []string{`"filter":{"resource":["x"]}`, `"missing_value":"skip","value_property":"v"`} {
-		w.do(call{method: "POST", path: "/v1/meters", key: "admin", body: `{"slug":"m","aggregation":"sum",` + fields + `}`}).refused(t, 422, "invalid")
+		w.do(call{method: "POST", path: "/v1/meters", key: "admin",
+			body: `{"slug":"m","aggregation":"sum",` + fields + `}`}).refused(t, 422, "invalid")
 	}
-	w.meter(`{"slug":"m","aggregation":"sum","event_type":"t","value_property":"v","missing_value":"skip","filter":{"properties.m":["` +
-		strings.Repeat("x", meter.MaxFilterValue) + `",` + many(meter.MaxFilterValues-1, value) + `],` + many(meter.MaxFilterNames-1, name) + `}}`)
-	w.do(call{method: "PATCH", path: "/v1/meters/m", key: "admin", body: `{"event_type":null}`}).refused(t, 422, "invalid")
+	w.meter(`{"slug":"m","aggregation":"sum","event_type":"t","value_property":"v","missing_value":"skip",` +
+		`"filter":{"properties.m":["` +
+		strings.Repeat("x", meter.MaxFilterValue) + `",` + many(meter.MaxFilterValues-1, value) + `],` +
+		many(meter.MaxFilterNames-1, name) + `}}`)
+	w.do(call{method: "PATCH", path: "/v1/meters/m", key: "admin", body: `{"event_type":null}`}).refused(t, 422,
+		"invalid")
 }

@@ -15,10 +15,10 @@ import (
 // handed is a connection of HTTP/1 in net/http's hands. It is between the library and the caller for three reasons:
 //
 //  1. What a lane has read, and the time that took, belong to the first request.
-//  2. What the library refuses before there is a handler (a head that is no HTTP, too large, of another version, with an
-//     expectation that nobody meets) it writes itself, as plain text. Everything that is written while no handler answers is such
-//     a refusal, and is written as a problem instead. A head that did not arrive in time is no request, and nobody answers it;
-//     the library would take a line that breaks off for malformed.
+//  2. What the library refuses before there is a handler (a head that is no HTTP, too large, of another version, with
+//     an expectation that nobody meets) it writes itself, as plain text. Everything that is written while no handler
+//     answers is such a refusal, and is written as a problem instead. A head that did not arrive in time is no request,
+//     and nobody answers it; the library would take a line that breaks off for malformed.
 //  3. A drain must not wait for the rest of a request.
 type handed struct {
 	net.Conn
@@ -146,7 +146,8 @@ func (s *Server) refusedByLibrary(answer string) *problem.Error {
 	case http.StatusExpectationFailed:
 		return problem.New(problem.ExpectationFailed, "the header Expect may only be 100-continue")
 	case http.StatusRequestHeaderFieldsTooLarge:
-		return problem.New(problem.HeaderTooLarge, "the request line and the header may have at most %d bytes", s.options.MaxHeaderBytes)
+		return problem.New(problem.HeaderTooLarge, "the request line and the header may have at most %d bytes",
+			s.options.MaxHeaderBytes)
 	case http.StatusNotImplemented:
 		return problem.New(problem.NotImplemented, "the only Transfer-Encoding is chunked")
 	case http.StatusHTTPVersionNotSupported:

@@ -25,12 +25,14 @@ func (a answer) replayed(t *testing.T, want bool) answer {
 func TestWritesUnderAKeyHappenOnce(t *testing.T) {
 	w := newWorld(t)
 	w.meter(`{"slug":"calls","aggregation":"sum"}`)
-	adjust := call{method: "POST", path: "/v1/adjustments", key: "billing", body: `{"meter":"calls","customer":"c","period":"2026-11","amount":"2","reason":"goodwill"}`}
+	adjust := call{method: "POST", path: "/v1/adjustments", key: "billing",
+		body: `{"meter":"calls","customer":"c","period":"2026-11","amount":"2","reason":"goodwill"}`}
 	w.do(keyed(adjust, "adj 1 is no token")).refused(t, 400, "malformed")
 	first := w.do(keyed(adjust, "adj-1")).status(t, 201).replayed(t, false)
 	for _, key := range []string{"adj-1", `"adj-1"`} {
 		again := w.do(keyed(adjust, key)).status(t, 201).replayed(t, true)
-		if string(again.body) != string(first.body) || again.header.Get("Location") != first.header.Get("Location") || again.header.Get("Content-Type") != first.header.Get("Content-Type") {
+		if string(again.body) != string(first.body) || again.header.Get("Location") != first.header.Get("Location") ||
+			again.header.Get("Content-Type") != first.header.Get("Content-Type") {
 			t.Errorf("got %s and %v, the first was %s", again.body, again.header, first.body)
 		}
 	}
@@ -49,13 +51,16 @@ func TestAKeyBelongsToOneRequest(t *testing.T) {
 	other.body = `{"name":"B"}`
 	w.do(keyed(other, "k")).refused(t, 422, "idempotency_key_reused")
 	w.do(keyed(patch.with("Content-Type", "application/json"), "k")).refused(t, 422, "idempotency_key_reused")
-	w.do(keyed(call{method: "POST", path: "/v1/periods/2026-11/close", key: "admin"}, "k")).refused(t, 422, "idempotency_key_reused")
-	w.do(keyed(call{method: "POST", path: "/v1/meters", key: "admin", body: `{"name":"A"}`}, "k")).refused(t, 422, "idempotency_key_reused")
+	w.do(keyed(call{method: "POST", path: "/v1/periods/2026-11/close", key: "admin"},
+		"k")).refused(t, 422, "idempotency_key_reused")
+	w.do(keyed(call{method: "POST", path: "/v1/meters", key: "admin", body: `{"name":"A"}`},
+		"k")).refused(t, 422, "idempotency_key_reused")
 	if name := w.get("/v1/meters/calls").text("name"); name != "A" {
 		t.Errorf("name %s", name)
 	}
 	w.addTenant("bolt")
-	w.do(keyed(call{method: "POST", path: "/v1/meters", key: "bolt", body: `{"slug":"x","aggregation":"sum"}`}, "k")).status(t, 201).replayed(t, false)
+	w.do(keyed(call{method: "POST", path: "/v1/meters", key: "bolt", body: `{"slug":"x","aggregation":"sum"}`},
+		"k")).status(t, 201).replayed(t, false)
 }
 
 // Given a month that was closed under a key, when another is closed under the same key, then that is another request.
@@ -104,7 +109,8 @@ func TestSecretsAreShownOnce(t *testing.T) {
 	other.body = `{"id":"cord"}`
 	w.do(other).refused(t, 422, "idempotency_key_reused")
 	w.do(call{method: "GET", path: "/v1/tenants/cord", key: "operator"}).refused(t, 404, "not_found")
-	w.do(keyed(call{method: "POST", path: "/v1/tenants", key: "operator", body: `{"id":"no good"}`}, "bad")).refused(t, 422, "invalid")
+	w.do(keyed(call{method: "POST", path: "/v1/tenants", key: "operator", body: `{"id":"no good"}`},
+		"bad")).refused(t, 422, "invalid")
 }
 
 func TestWhatIsKeptAndWhatIsNot(t *testing.T) {
@@ -134,19 +140,23 @@ func TestWhatIsKeptAndWhatIsNot(t *testing.T) {
 	w.do(keyed(gone, "boom")).refused(t, 500, "internal")
 	w.store.set(func(s *troubled) { s.cause = nil })
 	w.do(keyed(gone, "boom")).status(t, 201).replayed(t, false)
-	w.do(keyed(call{method: "DELETE", path: "/v1/api-keys/acme.none", key: "admin"}, "del")).refused(t, 404, "not_found").replayed(t, false)
-	w.do(keyed(call{method: "DELETE", path: "/v1/api-keys/acme.none", key: "admin"}, "del")).refused(t, 404, "not_found").replayed(t, true)
+	w.do(keyed(call{method: "DELETE", path: "/v1/api-keys/acme.none", key: "admin"},
+		"del")).refused(t, 404, "not_found").replayed(t, false)
+	w.do(keyed(call{method: "DELETE", path: "/v1/api-keys/acme.none", key: "admin"},
+		"del")).refused(t, 404, "not_found").replayed(t, true)
 	w.clock.Add(int64(24 * time.Hour))
 	w.do(keyed(meter, "dup")).refused(t, 409, "already_exists").replayed(t, false)
 	for _, key := range []string{"", strings.Repeat("x", 256), `"`, "é", "a\tb"} {
 		w.do(keyed(meter, key)).refused(t, 400, "malformed")
 	}
-	w.do(call{method: "GET", path: "/v1/meters", key: "read"}.with("Idempotency-Key", strings.Repeat("x", 300))).status(t, 200)
+	get := call{method: "GET", path: "/v1/meters", key: "read"}
+	w.do(get.with("Idempotency-Key", strings.Repeat("x", 300))).status(t, 200)
 }
 
 func TestADeletionIsAnsweredAgain(t *testing.T) {
 	w := newWorld(t)
-	id := w.do(call{method: "POST", path: "/v1/api-keys", key: "admin", body: `{"scopes":["read"]}`}).status(t, 201).text("id")
+	id := w.do(call{method: "POST", path: "/v1/api-keys", key: "admin",
+		body: `{"scopes":["read"]}`}).status(t, 201).text("id")
 	gone := keyed(call{method: "DELETE", path: "/v1/api-keys/" + id, key: "admin"}, "gone")
 	w.do(gone).status(t, 204).replayed(t, false)
 	w.do(gone).status(t, 204).replayed(t, true)
@@ -155,7 +165,8 @@ func TestADeletionIsAnsweredAgain(t *testing.T) {
 func TestManyAtOnceUnderOneKey(t *testing.T) {
 	w := newWorld(t)
 	w.meter(`{"slug":"calls","aggregation":"sum"}`)
-	adjust := keyed(call{method: "POST", path: "/v1/adjustments", key: "billing", body: `{"meter":"calls","customer":"c","period":"2026-11","amount":"2","reason":"goodwill"}`}, "one")
+	adjust := keyed(call{method: "POST", path: "/v1/adjustments", key: "billing",
+		body: `{"meter":"calls","customer":"c","period":"2026-11","amount":"2","reason":"goodwill"}`}, "one")
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	seen := map[string]int{}
@@ -184,7 +195,8 @@ func TestManyAtOnceUnderOneKey(t *testing.T) {
 func TestFactsKeepTheirOwnRule(t *testing.T) {
 	w := newWorld(t)
 	w.meter(`{"slug":"calls","aggregation":"sum"}`)
-	batch := keyed(call{method: "POST", path: "/v1/events", key: "ingest", body: `[{"meter":"calls","customer":"c"},{"meter":"calls","customer":"c"}]`}, "batch-1")
+	batch := keyed(call{method: "POST", path: "/v1/events", key: "ingest",
+		body: `[{"meter":"calls","customer":"c"},{"meter":"calls","customer":"c"}]`}, "batch-1")
 	w.do(batch).status(t, http.StatusOK)
 	again := w.do(batch).status(t, http.StatusOK).replayed(t, false)
 	if again.part("duplicates") != "2" {

@@ -131,7 +131,8 @@ func (l *lane) run() {
 // finish closes the connection, if it was not passed on. A handler that panics has logged why and wants the connection
 // cut.
 func (l *lane) finish() {
-	if cause := recover(); cause != nil && cause != http.ErrAbortHandler { //nolint:errorlint // a sentinel that is panicked with, never wrapped
+	cause := recover()
+	if cause != nil && cause != http.ErrAbortHandler { //nolint:errorlint // a sentinel that is never wrapped
 		l.listener.api.log.Error("panic in a lane", "panic", cause, "stack", string(debug.Stack()))
 	}
 	l.cancel()
@@ -316,7 +317,8 @@ func (l *lane) request(head []byte) *http.Request {
 // isPlain refuses all that would change how the body is framed or what becomes of the connection, and what net/http
 // looks at more closely than its parser.
 func isPlain(r *http.Request) bool {
-	if r.ContentLength < 0 || len(r.TransferEncoding) > 0 || r.Trailer != nil || r.Close || r.Host == "" || !isWord(r.Host, ".:_") {
+	if r.ContentLength < 0 || len(r.TransferEncoding) > 0 || r.Trailer != nil || r.Close || r.Host == "" ||
+		!isWord(r.Host, ".:_") {
 		return false
 	}
 	for name, values := range r.Header {
@@ -338,7 +340,8 @@ func isPlain(r *http.Request) bool {
 // isWord reports whether s is letters, digits, hyphens and some other characters.
 func isWord(s, others string) bool {
 	return strings.IndexFunc(s, func(c rune) bool {
-		return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && !strings.ContainsRune(others, c)
+		return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' &&
+			!strings.ContainsRune(others, c)
 	}) < 0
 }
 

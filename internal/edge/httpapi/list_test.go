@@ -20,7 +20,8 @@ func TestListsByName(t *testing.T) {
 	}
 	for _, limit := range []int{1, 2, 3, 5, 6, 1000} {
 		q := fmt.Sprintf("?limit=%d", limit)
-		if got := w.pages("operator", "/v1/tenants"+q, "id"); !slices.Equal(got, []string{"acme", "t0", "t1", "t2", "t3", "t4"}) {
+		got := w.pages("operator", "/v1/tenants"+q, "id")
+		if !slices.Equal(got, []string{"acme", "t0", "t1", "t2", "t3", "t4"}) {
 			t.Errorf("tenants, limit %d: %v", limit, got)
 		}
 		if got := w.pages("read", "/v1/meters"+q, "slug"); !slices.Equal(got, []string{"m0", "m1", "m2", "m3", "m4"}) {
@@ -40,14 +41,18 @@ func TestBadQueries(t *testing.T) {
 	w.meter(`{"slug":"calls","aggregation":"sum"}`)
 	for _, tc := range []struct{ path, parameter string }{
 		{"/v1/events?custmer=c", "custmer"}, {"/v1/events/x?expand=1", "expand"}, {"/v1/meters?slug=x", "slug"},
-		{"/v1/events?limit=0", "limit"}, {"/v1/events?limit=1001", "limit"}, {"/v1/events?limit=-1", "limit"}, {"/v1/events?limit=ten", "limit"},
-		{"/v1/events?customer=", "customer"}, {"/v1/events?customer=a&customer=b", "customer"}, {"/v1/events?customer=%FF", "customer"},
+		{"/v1/events?limit=0", "limit"}, {"/v1/events?limit=1001", "limit"}, {"/v1/events?limit=-1", "limit"},
+		{"/v1/events?limit=ten", "limit"},
+		{"/v1/events?customer=", "customer"}, {"/v1/events?customer=a&customer=b", "customer"},
+		{"/v1/events?customer=%FF", "customer"},
 		{"/v1/events?customer=" + strings.Repeat("x", httpkit.MaxFilter+1), "customer"},
-		{"/v1/events?status=rejected", "status"}, {"/v1/events?from=yesterday", "from"}, {"/v1/events?to=1793923200", "to"}, {"/v1/events?from=99999999999999999", "from"},
+		{"/v1/events?status=rejected", "status"}, {"/v1/events?from=yesterday", "from"},
+		{"/v1/events?to=1793923200", "to"}, {"/v1/events?from=99999999999999999", "from"},
 		{"/v1/events?from=2026-11-15T05:10:00+03:00", "from"}, {"/v1/events?from=1969-12-31T23:59:59Z", "from"},
 		{"/v1/events?from=2026-11-02T00:00:00Z&to=2026-11-01T00:00:00Z", "from"},
 		{"/v1/counters?period=2026-13", "period"}, {"/v1/adjustments?period=2026", "period"},
-		{"/v1/events?cursor=x", "cursor"}, {"/v1/counters?cursor=!!", "cursor"}, {"/v1/periods?cursor=" + strings.Repeat("A", 1025), "cursor"},
+		{"/v1/events?cursor=x", "cursor"}, {"/v1/counters?cursor=!!", "cursor"},
+		{"/v1/periods?cursor=" + strings.Repeat("A", 1025), "cursor"},
 	} {
 		a := w.get(tc.path).refused(t, 400, "malformed")
 		if !strings.Contains(a.part("errors"), `"path":"`+tc.parameter+`"`) {
@@ -69,11 +74,13 @@ func TestBadQueries(t *testing.T) {
 func TestCursorsBelongToTheirList(t *testing.T) {
 	w := newWorld(t)
 	w.meter(`{"slug":"calls","aggregation":"sum"}`)
-	w.send(`[{"id":"1","meter":"calls","customer":"c"},{"id":"2","meter":"calls","customer":"c"},{"id":"3","meter":"calls","customer":"d"}]`).status(t, 200)
+	w.send(`[{"id":"1","meter":"calls","customer":"c"},{"id":"2","meter":"calls","customer":"c"},{"id":"3",`+
+		`"meter":"calls","customer":"d"}]`).status(t, 200)
 	cursor := "&cursor=" + url.QueryEscape(w.get("/v1/events?limit=1&customer=c").text("next_cursor"))
 	w.get("/v1/events?customer=c"+cursor).status(t, 200)
 	w.get("/v1/events?limit=7&customer=c"+cursor).status(t, 200)
-	for _, path := range []string{"/v1/events?customer=d", "/v1/events?limit=1", "/v1/events?customer=c&meter=calls", "/v1/counters?customer=c", "/v1/adjustments?customer=c"} {
+	for _, path := range []string{"/v1/events?customer=d", "/v1/events?limit=1", "/v1/events?customer=c&meter=calls",
+		"/v1/counters?customer=c", "/v1/adjustments?customer=c"} {
 		w.get(path+cursor).refused(t, 400, "malformed")
 	}
 	w.addTenant("other")

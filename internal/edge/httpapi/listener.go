@@ -26,8 +26,8 @@ import (
 // A lane serves requests that are plain: POST /v1/events, framed by a Content-Length, small, with nothing said about
 // the connection. What a lane does not know it need not refuse. What it does not do itself:
 //
-//  1. It parses no header. http.ReadRequest does, so that there is one opinion on where a request ends; a lane remembers the heads
-//     of its connection, which repeat, and the requests that came of them.
+//  1. It parses no header. http.ReadRequest does, so that there is one opinion on where a request ends; a lane
+//     remembers the heads of its connection, which repeat, and the requests that came of them.
 //  2. It answers nothing of its own. A head that is malformed or too large is passed on, and net/http refuses it.
 //  3. It decides nothing: ServeHTTP cannot tell a lane from net/http.
 //
@@ -191,7 +191,8 @@ func (l *Listener) Close() error {
 	close(l.closed)
 	err := l.inner.Close()
 	l.each(draining.wake)
-	time.AfterFunc(l.api.options.DrainReceive, func() { l.each(draining.giveUp) }) // of net/http's connections, which outlive Wait
+	// Those that give up are net/http's connections, which outlive Wait.
+	time.AfterFunc(l.api.options.DrainReceive, func() { l.each(draining.giveUp) })
 	return err
 }
 

@@ -132,7 +132,8 @@ func (s *Server) patchMeter(x *httpkit.Exchange) error {
 	if err := f.Done(); err != nil {
 		return err
 	}
-	m, err := s.options.Registry.UpdateMeter(x.Context(), x.Caller.Actor(), x.Caller.Tenant, x.Path("slug"), patch.apply)
+	m, err := s.options.Registry.UpdateMeter(x.Context(), x.Caller.Actor(), x.Caller.Tenant,
+		x.Path("slug"), patch.apply)
 	if err != nil {
 		return err
 	}

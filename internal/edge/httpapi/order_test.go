@@ -33,7 +33,9 @@ type attempt struct {
 	call      call
 	event     map[string]any
 	malformed bool
-	arm       [4]func() // what happens before, in this order: the id is used, a newer event comes, the floor moves, a plan is assigned
+	// arm is what happens before, in this order: the id is used, a newer event comes, the floor moves, a plan is
+	// assigned.
+	arm [4]func()
 }
 
 // stillBuckets are what is left, by owner and dimension. Nothing comes back to them by itself.
@@ -79,7 +81,8 @@ var faults = []fault{
 			a.call.key = "read"
 		}
 	}},
-	{"foreign origin", 403, "forbidden", "origin", "", func(a *attempt) { a.call = a.call.with("Origin", "https://evil.test") }},
+	{"foreign origin", 403, "forbidden", "origin", "",
+		func(a *attempt) { a.call = a.call.with("Origin", "https://evil.test") }},
 	{"too many requests", 429, "rate_limited", "requests", "", spend("requests")},
 	{"too many bytes", 429, "rate_limited", "bytes", "requests", spend("bytes")},
 	{"malformed body", 400, "malformed", "", "requests bytes", func(a *attempt) { a.malformed = true }},
@@ -90,21 +93,25 @@ var faults = []fault{
 	{"duplicate", 200, "duplicate", "", "requests bytes events", func(a *attempt) {
 		a.arm[0] = func() {
 			if target := a.event["corrects"]; target != nil {
-				a.operator("POST", eventsPath, `{"id":"target","meter":"calls","customer":"c","time":"`+now.Add(-time.Minute).Format(time.RFC3339)+`"}`).status(a.t, 200)
+				a.operator("POST", eventsPath, `{"id":"target","meter":"calls","customer":"c","time":"`+
+					now.Add(-time.Minute).Format(time.RFC3339)+`"}`).status(a.t, 200)
 			}
 			a.operator("POST", eventsPath, a.body()).status(a.t, 200)
 		}
 	}},
 	{"invalid", 422, "invalid", "quantity", "requests bytes events", func(a *attempt) { a.event["quantity"] = "-1" }},
-	{"unknown meter", 422, "unknown_meter", "", "requests bytes events", func(a *attempt) { a.event["meter"] = "nothing" }},
-	{"future", 422, "future", "", "requests bytes events", func(a *attempt) { a.event["time"] = now.Add(2 * time.Hour) }},
+	{"unknown meter", 422, "unknown_meter", "", "requests bytes events",
+		func(a *attempt) { a.event["meter"] = "nothing" }},
+	{"future", 422, "future", "", "requests bytes events",
+		func(a *attempt) { a.event["time"] = now.Add(2 * time.Hour) }},
 	{"beyond the horizon", 422, "beyond_horizon", "", "requests bytes events", func(a *attempt) {
 		a.event["time"] = now.AddDate(0, 0, -200)
 		a.arm[2] = func() { a.moveFloor(now.AddDate(0, 0, -100)) }
 	}},
 	{"conflict", 409, "conflict", "", "requests bytes events", func(a *attempt) {
 		a.arm[0] = func() {
-			a.operator("POST", eventsPath, `{"id":"e","meter":"calls","customer":"other","time":"2026-11-15T11:00:00Z"}`).status(a.t, 200)
+			a.operator("POST", eventsPath, `{"id":"e","meter":"calls","customer":"other",`+
+				`"time":"2026-11-15T11:00:00Z"}`).status(a.t, 200)
 		}
 	}},
 	{"late", 422, "late", "", "requests bytes events", func(a *attempt) {
@@ -113,7 +120,8 @@ var faults = []fault{
 		}
 		at, _ := a.event["time"].(time.Time)
 		a.arm[1] = func() {
-			newer := `{"id":"newer","meter":"calls","customer":"c","time":"` + at.Add(2*time.Hour).Format(time.RFC3339) + `"}`
+			newer := `{"id":"newer","meter":"calls","customer":"c","time":"` +
+				at.Add(2*time.Hour).Format(time.RFC3339) + `"}`
 			a.operator("POST", eventsPath, newer).status(a.t, 200)
 		}
 	}},
@@ -127,7 +135,8 @@ var faults = []fault{
 
 // exclusive are faults that cannot be in one event with the first of their list. What is in the ledger was neither
 // invalid nor in the future.
-var exclusive = [][]string{{"future", "beyond the horizon", "late", "duplicate"}, {"duplicate", "conflict", "invalid", "unknown meter"}}
+var exclusive = [][]string{{"future", "beyond the horizon", "late", "duplicate"},
+	{"duplicate", "conflict", "invalid", "unknown meter"}}
 
 func exclude(a, b string) bool {
 	for _, group := range exclusive {
@@ -204,7 +213,8 @@ func meet(t *testing.T, open opener, all ...fault) {
 		t.Errorf("Tally-Ratelimit: %v", limited)
 	}
 	// Whoever got past the door may read why not from a page.
-	if origin, may := got.header.Get("Access-Control-Allow-Origin"), first.status == 429 || first.takes != ""; may != (origin == goodPage) {
+	if origin, may := got.header.Get("Access-Control-Allow-Origin"), first.status == 429 ||
+		first.takes != ""; may != (origin == goodPage) {
 		t.Errorf("Access-Control-Allow-Origin: %q", origin)
 	}
 }
@@ -212,7 +222,8 @@ func meet(t *testing.T, open opener, all ...fault) {
 func newAttempt(t *testing.T, open opener) *attempt {
 	t.Helper()
 	buckets := stillBuckets{}
-	w := newWorldOn(t, open, gate.Options{Limiter: limit.New(limit.Options{Shared: buckets}), TenantRate: anyRate, KeyRate: anyRate})
+	w := newWorldOn(t, open, gate.Options{Limiter: limit.New(limit.Options{Shared: buckets}), TenantRate: anyRate,
+		KeyRate: anyRate})
 	a := &attempt{world: w, buckets: buckets, event: map[string]any{"id": "e", "meter": "calls", "customer": "c"}}
 	a.call = call{method: "POST", path: eventsPath, key: "ingest"}.with("Origin", goodPage)
 	_, id, _ := tenant.SplitToken(w.keys["ingest"])
@@ -220,7 +231,8 @@ func newAttempt(t *testing.T, open opener) *attempt {
 		buckets["api_key "+id+" "+of], buckets["tenant acme "+of] = 1000, 1000
 	}
 	a.operator("PATCH", "/v1/tenants/acme", `{"allowed_origins":["`+goodPage+`"]}`).status(t, 200)
-	a.operator("POST", "/v1/meters", `{"slug":"calls","aggregation":"sum","late":"reject","lateness":"1h"}`).status(t, 201)
+	a.operator("POST", "/v1/meters", `{"slug":"calls","aggregation":"sum","late":"reject",`+
+		`"lateness":"1h"}`).status(t, 201)
 	return a
 }
 
@@ -243,9 +255,11 @@ func (a *attempt) body() string {
 
 func (a *attempt) moveFloor(to time.Time) {
 	floor := calendar.FromTime(to)
-	c := ledger.Change{Event: audit.Of("horizon", "moved", floor.String()), State: ledger.FloorKind.State(&ledger.Floor{At: floor})}
+	c := ledger.Change{Event: audit.Of("horizon", "moved", floor.String()),
+		State: ledger.FloorKind.State(&ledger.Floor{At: floor})}
 	c.Source, c.Actor, c.Payload = audit.SourceSystem, "system", "{}"
-	if err := a.store.Update(a.t.Context(), "acme", func(tx store.Tx) error { _, err := tx.Append(c); return err }); err != nil {
+	if err := a.store.Update(a.t.Context(), "acme",
+		func(tx store.Tx) error { _, err := tx.Append(c); return err }); err != nil {
 		a.t.Fatal(err)
 	}
 }
@@ -272,7 +286,8 @@ func (a *attempt) without(takes string) stillBuckets {
 func (a *attempt) state() map[string]string {
 	a.t.Helper()
 	out := map[string]string{}
-	for _, path := range []string{eventsPath, "/v1/counters", "/v1/quotas", "/v1/adjustments", "/v1/periods", "/v1/audit-events"} {
+	for _, path := range []string{eventsPath, "/v1/counters", "/v1/quotas", "/v1/adjustments", "/v1/periods",
+		"/v1/audit-events"} {
 		out[path] = string(a.operator("GET", path, "").status(a.t, 200).body)
 	}
 	err := a.store.View(a.t.Context(), "acme", func(v store.View) error {
@@ -280,7 +295,8 @@ func (a *attempt) state() map[string]string {
 		if err != nil {
 			return err
 		}
-		for month := calendar.MonthOf(calendar.FromTime(now.AddDate(0, -8, 0))); month <= calendar.MonthOf(calendar.FromTime(now)); month++ {
+		first, last := calendar.FromTime(now.AddDate(0, -8, 0)), calendar.FromTime(now)
+		for month := calendar.MonthOf(first); month <= calendar.MonthOf(last); month++ {
 			tally, err := v.Tally(m.Number, month)
 			if err != nil {
 				return err

@@ -29,13 +29,15 @@ var neverGood = map[string]string{
 }
 
 var (
-	badTimes = []string{"yesterday", "7", "-1", "1793923200", "2026-13-01", "2026-02-29", "2026-11", "2026-11-1", "2026-11-01T02:10:00", "2026-11-01 02:10:00Z",
+	badTimes = []string{"yesterday", "7", "-1", "1793923200", "2026-13-01", "2026-02-29", "2026-11", "2026-11-1",
+		"2026-11-01T02:10:00", "2026-11-01 02:10:00Z",
 		"1969-12-31", "1969-12-31T23:59:59Z", "10000-01-01", "99999999999999999999", "2026-11-01T02:10:00 02:00"}
 	badNumbers = []string{"-1", "x", "1.5", "1e2", "0x1", " 1", "99999999999999999999", "%2B1"}
 	// badValues of a parameter, beside those that no parameter takes; nil where any other text may name something.
 	badValues = map[string][]string{
 		"from": badTimes, "to": badTimes, "start": badTimes, "end": badTimes,
-		"as_of":    {"now", "-1", "1.5", "0x1", "2026-13-01", "2026-02-29", "2026-11", "1969-12-31", "99999999999999999999", "100000", "2027-01-01", "2027-01-01T00:00:00Z"},
+		"as_of": {"now", "-1", "1.5", "0x1", "2026-13-01", "2026-02-29", "2026-11", "1969-12-31",
+			"99999999999999999999", "100000", "2027-01-01", "2027-01-01T00:00:00Z"},
 		"period":   {"2026", "2026-13", "2026-00", "2026-11-01", "26-11", "november", "0000-01", "2026-1"},
 		"limit":    append([]string{"0", "1001"}, badNumbers...),
 		"offset":   append([]string{"1000001"}, badNumbers...),
@@ -43,10 +45,13 @@ var (
 		"window":   {"decade", "Hour", "days"},
 		"fill":     {"0", "null", "Zero", "true"},
 		"timezone": {"Local", "Mars/Olympus", "../etc/passwd", "/etc/localtime", "UTC%2B1", "europe"},
-		"group_by": {"meter", "customer,", ",customer", "customer,customer", "properties.", "customer,resource,properties.a,properties.b,properties.c,properties.d,properties.e,properties.f,properties.g"},
-		"status":   {"rejected", "Accepted"},
-		"rows":     {"event", "Events", "1"}, "after_seq": badNumbers, "until_seq": badNumbers,
-		"meter": nil, "customer": nil, "resource": nil, "entity_type": nil, "entity_id": nil, "event_type": nil, "source": nil, "properties.region": nil,
+		"group_by": {"meter", "customer,", ",customer", "customer,customer", "properties.",
+			"customer,resource,properties.a,properties.b,properties.c,properties.d,properties.e,properties.f," +
+				"properties.g"},
+		"status": {"rejected", "Accepted"},
+		"rows":   {"event", "Events", "1"}, "after_seq": badNumbers, "until_seq": badNumbers,
+		"meter": nil, "customer": nil, "resource": nil, "entity_type": nil, "entity_id": nil, "event_type": nil,
+		"source": nil, "properties.region": nil,
 	}
 	// needed are the parameters without which a route answers nothing.
 	needed = map[string]string{"/v1/usage": "meter=calls"}
@@ -59,7 +64,8 @@ var (
 func TestBadQueryValuesAreAnsweredAlike(t *testing.T) {
 	w := newWorld(t)
 	w.meter(`{"slug":"calls","aggregation":"sum"}`)
-	w.send(`{"id":"nobody","meter":"calls","customer":"c1","time":"2026-11-15T02:10:00Z","properties":{"region":"eu"}}`).status(t, 200)
+	w.send(`{"id":"nobody","meter":"calls","customer":"c1","time":"2026-11-15T02:10:00Z",`+
+		`"properties":{"region":"eu"}}`).status(t, 200)
 	doc := newContract(t).doc
 	asked := 0
 	for _, path := range slices.Sorted(maps.Keys(doc.Paths.Map())) {
@@ -128,7 +134,8 @@ func (w *world) wantBad(path, name, value string) {
 		}
 		a := w.do(c)
 		list, _ := a.doc["errors"].([]any)
-		if a.code != http.StatusBadRequest || a.text("code") != "malformed" || len(list) != 1 || !strings.Contains(a.text("detail"), name) {
+		if a.code != http.StatusBadRequest || a.text("code") != "malformed" || len(list) != 1 ||
+			!strings.Contains(a.text("detail"), name) {
 			w.t.Errorf("%s: %d %s", c.path, a.code, a.body)
 			continue
 		}
@@ -160,7 +167,8 @@ func TestTheFirstBadParameterIsNamed(t *testing.T) {
 func TestADateIsMidnightInUTC(t *testing.T) {
 	w := newWorld(t)
 	w.meter(`{"slug":"calls","aggregation":"sum"}`)
-	for i, at := range []string{"2026-10-31T23:59:59.999999Z", "2026-11-01T00:00:00Z", "2026-11-01T23:59:59Z", "2026-11-02T00:00:00Z"} {
+	for i, at := range []string{"2026-10-31T23:59:59.999999Z", "2026-11-01T00:00:00Z", "2026-11-01T23:59:59Z",
+		"2026-11-02T00:00:00Z"} {
 		w.send(fmt.Sprintf(`{"id":"e%d","meter":"calls","customer":"c1","time":"%s"}`, i, at)).status(t, 200)
 	}
 	ids := func(a answer) (out string) {
@@ -181,12 +189,14 @@ func TestADateIsMidnightInUTC(t *testing.T) {
 	audit := func(query string) int {
 		return len(w.do(call{method: "GET", path: "/v1/audit-events?" + query, key: "audit"}).status(t, 200).items(t))
 	}
-	if all := audit("start=2026-11-15&end=2026-11-16"); all == 0 || audit("end=2026-11-15") != 0 || audit("start=2026-11-16") != 0 {
+	if all := audit("start=2026-11-15&end=2026-11-16"); all == 0 || audit("end=2026-11-15") != 0 ||
+		audit("start=2026-11-16") != 0 {
 		t.Errorf("%d audit events of the day", all)
 	}
 	w.get("/v1/counters?as_of=2026-11-15").status(t, 200)
 	w.get("/v1/usage?meter=calls&as_of=2026-11-15").refused(t, 404, "not_found") // the meter was made later that day
-	key := w.do(call{method: "POST", path: "/v1/api-keys", key: "admin", body: `{"scopes":["read"],"expires_at":"2027-01-01"}`}).status(t, 201)
+	key := w.do(call{method: "POST", path: "/v1/api-keys", key: "admin",
+		body: `{"scopes":["read"],"expires_at":"2027-01-01"}`}).status(t, 201)
 	if key.text("expires_at") != "2027-01-01T00:00:00Z" {
 		t.Errorf("the key expires at %s", key.text("expires_at"))
 	}

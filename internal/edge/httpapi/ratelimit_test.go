@@ -17,7 +17,8 @@ import (
 )
 
 func (a answer) standing() string {
-	return strings.Join([]string{a.header.Get("RateLimit-Limit"), a.header.Get("RateLimit-Remaining"), a.header.Get("RateLimit-Reset"), a.header.Get("Retry-After"), a.header.Get("Tally-Ratelimit")}, " ")
+	return strings.Join([]string{a.header.Get("RateLimit-Limit"), a.header.Get("RateLimit-Remaining"),
+		a.header.Get("RateLimit-Reset"), a.header.Get("Retry-After"), a.header.Get("Tally-Ratelimit")}, " ")
 }
 
 func event(id int) string { return fmt.Sprintf(`{"id":"e%d","meter":"calls","customer":"c"}`, id) }
@@ -25,7 +26,8 @@ func event(id int) string { return fmt.Sprintf(`{"id":"e%d","meter":"calls","cus
 // makeLimitedKey makes a key of acme that has a limit of its own.
 func (w *world) makeLimitedKey(limit string) string {
 	w.t.Helper()
-	c := call{method: "POST", path: "/v1/api-keys", key: "operator", body: `{"scopes":["ingest","read"],"rate_limit":` + limit + `}`}
+	c := call{method: "POST", path: "/v1/api-keys", key: "operator",
+		body: `{"scopes":["ingest","read"],"rate_limit":` + limit + `}`}
 	return w.do(c.with("Tally-Tenant", "acme")).status(w.t, 201).text("api_key")
 }
 
@@ -71,7 +73,8 @@ func TestEventsAndBytesAreLimited(t *testing.T) {
 	}
 	w.send(batch(0, 5)).status(t, 200) // larger than the bucket, which was full
 	a := w.send(event(5)).refused(t, 429, "rate_limited")
-	if got := a.standing(); got != "3 0 2 1 1" || !strings.Contains(a.text("detail"), "too many events: this tenant may send 3 a second") {
+	if got := a.standing(); got != "3 0 2 1 1" || !strings.Contains(a.text("detail"),
+		"too many events: this tenant may send 3 a second") {
 		t.Errorf("%q: %s", got, a.body)
 	}
 	w.get("/v1/counters").status(t, 200) // no events, no bytes
@@ -79,18 +82,23 @@ func TestEventsAndBytesAreLimited(t *testing.T) {
 	w.send(event(5)).status(t, 200) // the debt is paid, and one is left
 
 	w.clock.Add(int64(time.Minute))
-	packed := call{method: "POST", path: eventsPath, key: "ingest", body: gzipped(t, event(6)+strings.Repeat(" ", 5000))}.with("Content-Encoding", "gzip")
+	packed := call{method: "POST", path: eventsPath, key: "ingest",
+		body: gzipped(t, event(6)+strings.Repeat(" ", 5000))}.with("Content-Encoding", "gzip")
 	if w.do(packed).status(t, 200); len(packed.body) > 500 {
 		t.Fatal("not packed")
 	}
 	w.clock.Add(int64(2 * time.Second))
 	a = w.send(event(7)).refused(t, 429, "rate_limited")
-	if !strings.Contains(a.text("detail"), "too many bytes: this tenant may send 1000 a second") || a.header.Get("Retry-After") != "3" {
+	if !strings.Contains(a.text("detail"), "too many bytes: this tenant may send 1000 a second") ||
+		a.header.Get("Retry-After") != "3" {
 		t.Errorf("Retry-After %s: %s", a.header.Get("Retry-After"), a.body)
 	}
-	w.do(call{method: "POST", path: "/v1/meters", key: "admin", body: `{"slug":"m","aggregation":"sum"}`}).refused(t, 429, "rate_limited")
-	w.do(call{method: "POST", path: "/v1/meters", key: "operator", body: `{"slug":"m","aggregation":"sum"}`}.with("Tally-Tenant", "acme")).status(t, 201)
-	if n := len(w.do(call{method: "GET", path: "/v1/events", key: "operator"}.with("Tally-Tenant", "acme")).items(t)); n != 7 {
+	w.do(call{method: "POST", path: "/v1/meters", key: "admin",
+		body: `{"slug":"m","aggregation":"sum"}`}).refused(t, 429, "rate_limited")
+	w.do(call{method: "POST", path: "/v1/meters", key: "operator",
+		body: `{"slug":"m","aggregation":"sum"}`}.with("Tally-Tenant", "acme")).status(t, 201)
+	kept := w.do(call{method: "GET", path: "/v1/events", key: "operator"}.with("Tally-Tenant", "acme")).items(t)
+	if n := len(kept); n != 7 {
 		t.Errorf("%d events are kept, want 7", n)
 	}
 }
@@ -134,7 +142,8 @@ func TestRequestKeysAreLimited(t *testing.T) {
 	w.tooMany.Store(true)
 	heads := func() (out []ledger.Head) {
 		for _, id := range []string{tenant.Operator, "acme"} {
-			if err := w.store.View(t.Context(), id, func(v store.View) error { out = append(out, v.Head()); return nil }); err != nil {
+			if err := w.store.View(t.Context(), id,
+				func(v store.View) error { out = append(out, v.Head()); return nil }); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -142,7 +151,8 @@ func TestRequestKeysAreLimited(t *testing.T) {
 	}
 	before := heads()
 	for _, c := range []call{
-		{method: "POST", path: "/v1/tenants", key: "operator", body: `{"id":"new"}`}, {method: "POST", path: "/v1/meters", key: "admin", body: `{"slug":"m","aggregation":"sum"}`},
+		{method: "POST", path: "/v1/tenants", key: "operator", body: `{"id":"new"}`},
+		{method: "POST", path: "/v1/meters", key: "admin", body: `{"slug":"m","aggregation":"sum"}`},
 	} {
 		a := w.do(c.with("Idempotency-Key", "k")).refused(t, 429, "rate_limited")
 		if a.header.Get("Tally-Ratelimit") != "1" || a.header.Get("Retry-After") != "1" {

@@ -14,7 +14,8 @@ import (
 func readWorld(t *testing.T) *world {
 	w := ingestWorld(t)
 	w.correct(`[
-		{"id":"a","meter":"calls","customer":"c1","resource":"r1","time":"2026-11-15T02:10:00Z","quantity":"3","properties":{"z":1,"a":"é"}},
+		{"id":"a","meter":"calls","customer":"c1","resource":"r1","time":"2026-11-15T02:10:00Z","quantity":"3",
+			"properties":{"z":1,"a":"é"}},
 		{"id":"b","meter":"calls","customer":"c2","time":"2026-11-15T03:00:00.5Z"},
 		{"id":"old","meter":"calls","customer":"c1","time":"2026-11-01T00:00:00Z","quantity":"0.5"},
 		{"id":"mine","meter":"views","customer":"c1","time":"2026-11-15T04:00:00Z"},
@@ -26,19 +27,25 @@ func readWorld(t *testing.T) *world {
 func TestEventRows(t *testing.T) {
 	w := readWorld(t)
 	a := w.get("/v1/events/a").status(t, 200)
-	const want = `{"id":"a","seq":10,"status":"accepted","meter":"calls","customer":"c1","resource":"r1","time":"2026-11-15T02:10:00Z","quantity":"3","properties":{"a":"é","z":1},` +
-		`"received_at":"2026-11-15T12:00:00Z","outcomes":[{"meter":"calls","value":"3","status":"accepted"}],"corrections":[` +
-		`{"id":"fix","seq":15,"status":"accepted","meter":"calls","customer":"c1","resource":"r1","time":"2026-11-15T02:10:00Z","quantity":"-1","properties":{},` +
-		`"corrects":"a","reason":"twice","received_at":"2026-11-15T12:00:00Z","outcomes":[{"meter":"calls","value":"-1","status":"accepted"}]}]}` + "\n"
+	const want = `{"id":"a","seq":10,"status":"accepted","meter":"calls","customer":"c1","resource":"r1",` +
+		`"time":"2026-11-15T02:10:00Z","quantity":"3","properties":{"a":"é","z":1},` +
+		`"received_at":"2026-11-15T12:00:00Z","outcomes":[{"meter":"calls","value":"3","status":"accepted"}],` +
+		`"corrections":[` +
+		`{"id":"fix","seq":15,"status":"accepted","meter":"calls","customer":"c1","resource":"r1",` +
+		`"time":"2026-11-15T02:10:00Z","quantity":"-1","properties":{},` +
+		`"corrects":"a","reason":"twice","received_at":"2026-11-15T12:00:00Z","outcomes":[{"meter":"calls",` +
+		`"value":"-1","status":"accepted"}]}]}` + "\n"
 	if diff := cmp.Diff(want, string(a.body)); diff != "" {
 		t.Error(diff)
 	}
 	late := w.get("/v1/events/old").part("outcomes")
-	if late != `[{"adjustment":{"amount":"0.5","id":"adj_12_1","reason":"late"},"meter":"calls","status":"adjusted","value":"0.5"}]` {
+	if late != `[{"adjustment":{"amount":"0.5","id":"adj_12_1","reason":"late"},"meter":"calls","status":"adjusted",`+
+		`"value":"0.5"}]` {
 		t.Errorf("outcomes %s", late)
 	}
 	typed := w.get("/v1/events/t")
-	if typed.text("type") != "llm" || typed.doc["meter"] != nil || !strings.Contains(string(typed.body), `{"meter":"tokens","value":"7"`) {
+	if typed.text("type") != "llm" || typed.doc["meter"] != nil ||
+		!strings.Contains(string(typed.body), `{"meter":"tokens","value":"7"`) {
 		t.Errorf("got %s", typed.body)
 	}
 	derived := w.get("/v1/events?meter=views").items(t)[0]
@@ -92,7 +99,8 @@ func TestEventFilters(t *testing.T) {
 
 func TestEventIDsInPaths(t *testing.T) {
 	w := ingestWorld(t)
-	ids := []string{"a/b", "..", ".", "a%2Fb", "100%", "ü é", "a?b#c", "a+b c", "events/../x", "//", `q"\`, "\u2028", strings.Repeat("ü", 127)}
+	ids := []string{"a/b", "..", ".", "a%2Fb", "100%", "ü é", "a?b#c", "a+b c", "events/../x", "//", `q"\`, "\u2028",
+		strings.Repeat("ü", 127)}
 	for _, id := range ids {
 		w.send(fmt.Sprintf(`{"id":%q,"meter":"calls","customer":"c"}`, id)).status(t, 200)
 	}
@@ -101,35 +109,43 @@ func TestEventIDsInPaths(t *testing.T) {
 			t.Errorf("%q: got %s", id, a.body)
 		}
 	}
-	for _, path := range []string{"/v1/events/", "/v1/events//", "/v1/events/a/b", "/v1/events/%00", "/v1/events/%FF", "/v1//events", "/V1/events", "/v1/events/%2E%2E%2E", "/"} {
+	for _, path := range []string{"/v1/events/", "/v1/events//", "/v1/events/a/b", "/v1/events/%00", "/v1/events/%FF",
+		"/v1//events", "/V1/events", "/v1/events/%2E%2E%2E", "/"} {
 		w.get(path).refused(t, 404, "not_found")
 	}
 }
 
 func TestCounters(t *testing.T) {
 	w := readWorld(t)
-	w.do(call{method: "POST", path: "/v1/adjustments", key: "billing", body: `{"meter":"calls","customer":"ü/x","period":"2026-11","amount":"-2.25","reason":"r"}`}).status(t, 201)
+	w.do(call{method: "POST", path: "/v1/adjustments", key: "billing",
+		body: `{"meter":"calls","customer":"ü/x","period":"2026-11","amount":"-2.25","reason":"r"}`}).status(t, 201)
 	a := w.get("/v1/counters?meter=calls&customer=c1&period=2026-11").status(t, 200)
-	const want = `{"items":[{"id":"2026-11:calls:c1","meter":"calls","customer":"c1","period":"2026-11","state":"open","count":1,"sum":"2","min":"2","max":"2","last":"2",` +
-		`"watermark":"2026-11-15T02:10:00Z","adjustments":"0.5","total":"2.5","sealed_total":null}],"next_cursor":null}` + "\n"
+	const want = `{"items":[{"id":"2026-11:calls:c1","meter":"calls","customer":"c1","period":"2026-11",` +
+		`"state":"open","count":1,"sum":"2","min":"2","max":"2","last":"2",` +
+		`"watermark":"2026-11-15T02:10:00Z","adjustments":"0.5","total":"2.5","sealed_total":null}],` +
+		`"next_cursor":null}` + "\n"
 	if diff := cmp.Diff(want, string(a.body)); diff != "" {
 		t.Error(diff)
 	}
 	a = w.get("/v1/counters?customer="+url.QueryEscape("ü/x")).status(t, 200)
-	const byHand = `{"items":[{"id":"2026-11:calls:%C3%BC%2Fx","meter":"calls","customer":"ü/x","period":"2026-11","state":"open","count":0,"sum":"0","min":null,"max":null,"last":null,` +
+	const byHand = `{"items":[{"id":"2026-11:calls:%C3%BC%2Fx","meter":"calls","customer":"ü/x","period":"2026-11",` +
+		`"state":"open","count":0,"sum":"0","min":null,"max":null,"last":null,` +
 		`"watermark":null,"adjustments":"-2.25","total":"-2.25","sealed_total":null}],"next_cursor":null}` + "\n"
 	if diff := cmp.Diff(byHand, string(a.body)); diff != "" {
 		t.Error(diff)
 	}
-	w.do(call{method: "POST", path: "/v1/periods/2026-11/close", key: "billing", body: `{"confirm":true}`}).status(t, 200)
+	w.do(call{method: "POST", path: "/v1/periods/2026-11/close", key: "billing",
+		body: `{"confirm":true}`}).status(t, 200)
 	w.send(`{"id":"after","meter":"calls","customer":"c1","time":"2026-11-15T02:11:00Z"}`).status(t, 200)
 	item := w.get("/v1/counters?meter=calls&customer=c1&period=2026-11").items(t)[0]
-	if item["state"] != "closed" || item["sealed_total"] != "2.5" || item["total"] != "3.5" || item["adjustments"] != "1.5" {
+	if item["state"] != "closed" || item["sealed_total"] != "2.5" || item["total"] != "3.5" ||
+		item["adjustments"] != "1.5" {
 		t.Errorf("got %v", item)
 	}
 	for _, limit := range []int{1, 2, 100} {
 		ids := w.pages("read", fmt.Sprintf("/v1/counters?limit=%d", limit), "id")
-		if want := []string{"2026-10:tokens:c1", "2026-11:calls:c1", "2026-11:calls:c2", "2026-11:calls:%C3%BC%2Fx", "2026-11:views:c1"}; !slices.Equal(ids, want) {
+		if want := []string{"2026-10:tokens:c1", "2026-11:calls:c1", "2026-11:calls:c2", "2026-11:calls:%C3%BC%2Fx",
+			"2026-11:views:c1"}; !slices.Equal(ids, want) {
 			t.Errorf("limit %d: %v", limit, ids)
 		}
 	}
@@ -137,7 +153,8 @@ func TestCounters(t *testing.T) {
 
 func TestAdjustmentsAndPeriods(t *testing.T) {
 	w := readWorld(t)
-	made := w.do(call{method: "POST", path: "/v1/adjustments", key: "billing", body: `{"meter":"calls","customer":"c1","period":"2026-11","amount":1e1,"reason":"r"}`}).status(t, 201)
+	made := w.do(call{method: "POST", path: "/v1/adjustments", key: "billing",
+		body: `{"meter":"calls","customer":"c1","period":"2026-11","amount":1e1,"reason":"r"}`}).status(t, 201)
 	id := made.text("id")
 	if made.text("amount") != "10" || made.header.Get("Location") != "/v1/adjustments/"+id || made.text("actor") == "" {
 		t.Errorf("got %v %s", made.header, made.body)
@@ -150,13 +167,15 @@ func TestAdjustmentsAndPeriods(t *testing.T) {
 		t.Errorf("got %s", a.body)
 	}
 	for _, limit := range []int{1, 100} {
-		got := w.pages("read", fmt.Sprintf("/v1/adjustments?meter=calls&period=2026-11&customer=c1&limit=%d", limit), "id")
+		got := w.pages("read", fmt.Sprintf("/v1/adjustments?meter=calls&period=2026-11&customer=c1&limit=%d", limit),
+			"id")
 		if want := []string{"adj_12_1", id, undone.text("id")}; !slices.Equal(got, want) {
 			t.Errorf("limit %d: %v", limit, got)
 		}
 	}
 	for _, limit := range []int{1, 100} {
-		if got := w.pages("read", fmt.Sprintf("/v1/periods?limit=%d", limit), "id"); !slices.Equal(got, []string{"2026-10", "2026-11"}) {
+		got := w.pages("read", fmt.Sprintf("/v1/periods?limit=%d", limit), "id")
+		if !slices.Equal(got, []string{"2026-10", "2026-11"}) {
 			t.Errorf("periods %v", got)
 		}
 	}
@@ -165,7 +184,8 @@ func TestAdjustmentsAndPeriods(t *testing.T) {
 	if string(closed.body) != string(again.body) || closed.text("state") != "closed" {
 		t.Errorf("got %s then %s", closed.body, again.body)
 	}
-	if a := w.get("/v1/periods/2026-10").status(t, 200); len(a.text("seal")) != 64 || a.text("closed_at") != closed.text("closed_at") {
+	if a := w.get("/v1/periods/2026-10").status(t, 200); len(a.text("seal")) != 64 ||
+		a.text("closed_at") != closed.text("closed_at") {
 		t.Errorf("read as %s", a.body)
 	}
 	w.do(call{method: "POST", path: "/v1/periods/2026-12/close", key: "billing"}).refused(t, 422, "invalid")

@@ -20,7 +20,8 @@ func (s *Server) replayPeriod(x *httpkit.Exchange) error {
 		ctx, stop := context.WithCancel(ctx)
 		defer stop()
 		q.Progress = func(done, total uint64) {
-			if failed = lines.Progress(map[string]any{"stage": "replaying", "done": done, "total": total}); failed != nil {
+			failed = lines.Progress(map[string]any{"stage": "replaying", "done": done, "total": total})
+			if failed != nil {
 				stop()
 			}
 		}

@@ -19,14 +19,16 @@ import (
 func TestMethodsAndPaths(t *testing.T) {
 	w := newWorld(t)
 	for path, allow := range map[string]string{
-		"/v1/events": "POST, GET, HEAD", "/v1/tenants/acme": "GET, HEAD, PATCH", "/v1/api-keys/x": "GET, HEAD, DELETE", "/v1/periods/2026-11/close": "POST", "/healthz": "GET, HEAD",
+		"/v1/events": "POST, GET, HEAD", "/v1/tenants/acme": "GET, HEAD, PATCH", "/v1/api-keys/x": "GET, HEAD, DELETE",
+		"/v1/periods/2026-11/close": "POST", "/healthz": "GET, HEAD",
 	} {
 		a := w.do(call{method: "PUT", path: path}).refused(t, 405, "method_not_allowed")
 		if got := a.header.Get("Allow"); got != allow {
 			t.Errorf("%s allows %q, want %q", path, got, allow)
 		}
 	}
-	for _, path := range []string{"/", "/v1", "/v1/", "/v1/events/x/y", "/v1/tenants/acme/open", "/healthz/", "/problems/invalid"} {
+	for _, path := range []string{"/", "/v1", "/v1/", "/v1/events/x/y", "/v1/tenants/acme/open", "/healthz/",
+		"/problems/invalid"} {
 		w.do(call{method: "GET", path: path}).refused(t, 404, "not_found")
 	}
 	// Fixed segments have one spelling, so that nothing in front of the server can be led to see another route.
@@ -35,9 +37,12 @@ func TestMethodsAndPaths(t *testing.T) {
 
 func TestHeadIsGetWithoutABody(t *testing.T) {
 	w := newWorld(t)
-	for _, path := range []string{"/healthz", "/readyz", "/openapi.yaml", "/v1/meters", "/v1/events", "/v1/periods/2026-11"} {
-		get, head := w.do(call{method: "GET", path: path, key: "read"}), w.do(call{method: "HEAD", path: path, key: "read"})
-		if head.code != 200 || len(head.body) != 0 || head.header.Get("Content-Type") != get.header.Get("Content-Type") {
+	for _, path := range []string{"/healthz", "/readyz", "/openapi.yaml", "/v1/meters", "/v1/events",
+		"/v1/periods/2026-11"} {
+		get, head := w.do(call{method: "GET", path: path, key: "read"}),
+			w.do(call{method: "HEAD", path: path, key: "read"})
+		if head.code != 200 || len(head.body) != 0 ||
+			head.header.Get("Content-Type") != get.header.Get("Content-Type") {
 			t.Errorf("%s: %d %v %q", path, head.code, head.header, head.body)
 		}
 	}
@@ -48,11 +53,14 @@ func TestHeadIsGetWithoutABody(t *testing.T) {
 
 func TestOperations(t *testing.T) {
 	w := newWorld(t)
-	if a := w.do(call{method: "GET", path: "/healthz?x=1"}).status(t, 200); string(a.body) != `{"status":"ok","version":"1.2.3"}`+"\n" {
+	if a := w.do(call{method: "GET", path: "/healthz?x=1"}).status(t, 200); string(a.body) != `{"status":"ok",`+
+		`"version":"1.2.3"}`+"\n" {
 		t.Errorf("got %s", a.body)
 	}
 	w.do(call{method: "GET", path: "/readyz"}).status(t, 200)
-	for _, err := range []error{errors.New("journal: no space left"), problem.New(problem.NotFound, "journal: no space left"), problem.New(problem.Unavailable, "journal: no space left")} {
+	for _, err := range []error{errors.New("journal: no space left"),
+		problem.New(problem.NotFound, "journal: no space left"),
+		problem.New(problem.Unavailable, "journal: no space left")} {
 		w.store.set(func(s *troubled) { s.err = err })
 		a := w.do(call{method: "GET", path: "/readyz"}).refused(t, 503, "unavailable")
 		if !strings.Contains(a.text("detail"), "no space left") {
@@ -68,7 +76,8 @@ func TestOperations(t *testing.T) {
 	if !bytes.Equal(a.body, api.OpenAPI) || a.header.Get("Content-Type") != "application/yaml" {
 		t.Errorf("got %s, %d bytes", a.header.Get("Content-Type"), len(a.body))
 	}
-	if a := w.do(call{method: "GET", path: "/metrics?name=x", key: "operator"}).status(t, 200); string(a.body) != "tallystick_up 1\n" {
+	a = w.do(call{method: "GET", path: "/metrics?name=x", key: "operator"}).status(t, 200)
+	if string(a.body) != "tallystick_up 1\n" {
 		t.Errorf("got %s", a.body)
 	}
 	bare := newWorld(t, func(o *Options) { o.Metrics = nil })
@@ -115,7 +124,8 @@ func TestLogLines(t *testing.T) {
 		level string
 		err   error
 	}{
-		{call{method: "POST", path: "/v1/events", key: "ingest", body: `{"id":"PRIVATE","meter":"PRIVATE","customer":"PRIVATE"}`}, "DEBUG", nil},
+		{call{method: "POST", path: "/v1/events", key: "ingest",
+			body: `{"id":"PRIVATE","meter":"PRIVATE","customer":"PRIVATE"}`}, "DEBUG", nil},
 		{call{method: "GET", path: "/v1/events?customer=PRIVATE", key: "read"}, "DEBUG", nil},
 		{call{method: "GET", path: "/v1/events", key: "tk_PRIVATE"}, "DEBUG", nil},
 		{call{method: "POST", path: "/v1/tenants", key: "operator", body: `{"id":"new"}`}, "DEBUG", nil},
@@ -124,7 +134,8 @@ func TestLogLines(t *testing.T) {
 		w.store.set(func(s *troubled) { s.err = tc.err })
 		rec := w.served(tc.c)
 		line := log.take()
-		if strings.Count(line, "\n") != 1 || !strings.Contains(line, `"level":"`+tc.level+`"`) || !strings.Contains(line, rec.Header().Get("Tally-Request-Id")) {
+		if strings.Count(line, "\n") != 1 || !strings.Contains(line, `"level":"`+tc.level+`"`) ||
+			!strings.Contains(line, rec.Header().Get("Tally-Request-Id")) {
 			t.Errorf("%s %s: %s", tc.c.method, tc.c.path, line)
 		}
 		for _, secret := range []string{"PRIVATE", w.keys["ingest"], w.keys["read"], rootKey, "tk_new"} {
@@ -132,7 +143,8 @@ func TestLogLines(t *testing.T) {
 				t.Errorf("the log tells %q: %s", secret, line)
 			}
 		}
-		if tc.err != nil && (!strings.Contains(line, "disk on fire") || strings.Contains(rec.Body.String(), "disk on fire")) {
+		if tc.err != nil && (!strings.Contains(line, "disk on fire") ||
+			strings.Contains(rec.Body.String(), "disk on fire")) {
 			t.Errorf("the cause belongs in the log alone: %s %s", line, rec.Body)
 		}
 	}
@@ -156,7 +168,8 @@ func TestPanics(t *testing.T) {
 	if rec.Code != 500 || strings.Contains(rec.Body.String(), "boom") {
 		t.Errorf("got %d %s", rec.Code, rec.Body)
 	}
-	if line := log.take(); !strings.Contains(line, "boom") || !strings.Contains(line, "server_test.go") && !strings.Contains(line, "world_test.go") || !strings.Contains(line, rec.Header().Get("Tally-Request-Id")) {
+	if line := log.take(); !strings.Contains(line, "boom") || !strings.Contains(line, "server_test.go") &&
+		!strings.Contains(line, "world_test.go") || !strings.Contains(line, rec.Header().Get("Tally-Request-Id")) {
 		t.Errorf("logged %s", line)
 	}
 	w.store.set(func(s *troubled) { s.cause = nil })
@@ -178,17 +191,21 @@ func TestPanicsInsideACommit(t *testing.T) {
 	for name, open := range openers {
 		t.Run(name, func(t *testing.T) {
 			log := &kept{}
-			w := newWorldOn(t, open, gate.Options{}, func(o *Options) { o.Logger = slog.New(slog.NewJSONHandler(log, nil)) })
-			plain := call{method: "POST", path: "/v1/meters", key: "admin", body: `{"slug":"calls","aggregation":"sum"}`}
+			w := newWorldOn(t, open, gate.Options{},
+				func(o *Options) { o.Logger = slog.New(slog.NewJSONHandler(log, nil)) })
+			plain := call{method: "POST", path: "/v1/meters", key: "admin",
+				body: `{"slug":"calls","aggregation":"sum"}`}
 			for _, c := range []call{plain, plain.with("Idempotency-Key", "k")} {
 				w.store.set(func(s *troubled) { s.inside = "boom" })
 				rec := w.served(c)
 				id := rec.Header().Get("Tally-Request-Id")
-				if rec.Code != 500 || rec.Header().Get("Content-Type") != "application/problem+json" || id == "" || !strings.Contains(rec.Body.String(), id) ||
+				if rec.Code != 500 || rec.Header().Get("Content-Type") != "application/problem+json" || id == "" ||
+					!strings.Contains(rec.Body.String(), id) ||
 					strings.Contains(rec.Body.String(), "boom") {
 					t.Errorf("got %d %s", rec.Code, rec.Body)
 				}
-				if line := log.take(); !strings.Contains(line, "boom") || !strings.Contains(line, "world_test.go") || !strings.Contains(line, id) {
+				if line := log.take(); !strings.Contains(line, "boom") || !strings.Contains(line, "world_test.go") ||
+					!strings.Contains(line, id) {
 					t.Errorf("logged %s", line)
 				}
 				w.store.set(func(s *troubled) { s.inside = nil })
@@ -202,8 +219,10 @@ func TestPanicsInsideACommit(t *testing.T) {
 func TestHTTPServerIsBounded(t *testing.T) {
 	w := newWorld(t)
 	s := w.api.HTTPServer("127.0.0.1:0")
-	if s.ReadHeaderTimeout != DefaultReadHeaderTimeout || s.ReadTimeout != DefaultReadTimeout || s.WriteTimeout != DefaultWriteTimeout ||
-		s.IdleTimeout != DefaultIdleTimeout || s.MaxHeaderBytes != DefaultMaxHeaderBytes || !s.DisableGeneralOptionsHandler {
+	if s.ReadHeaderTimeout != DefaultReadHeaderTimeout || s.ReadTimeout != DefaultReadTimeout ||
+		s.WriteTimeout != DefaultWriteTimeout ||
+		s.IdleTimeout != DefaultIdleTimeout || s.MaxHeaderBytes != DefaultMaxHeaderBytes ||
+		!s.DisableGeneralOptionsHandler {
 		t.Errorf("got %+v", s)
 	}
 	own := newWorld(t, func(o *Options) { o.WriteTimeout = time.Hour }).api.HTTPServer("")
@@ -216,7 +235,8 @@ func TestRequestIDsAreOursAndUnique(t *testing.T) {
 	w := newWorld(t)
 	seen := map[string]bool{}
 	for range 100 {
-		id := w.do(call{method: "GET", path: "/healthz"}.with("Tally-Request-Id", "mine")).header.Get("Tally-Request-Id")
+		a := w.do(call{method: "GET", path: "/healthz"}.with("Tally-Request-Id", "mine"))
+		id := a.header.Get("Tally-Request-Id")
 		if id == "mine" || seen[id] {
 			t.Fatalf("id %s", id)
 		}

@@ -13,13 +13,16 @@ import (
 
 func TestTenantsLifeOverHTTP(t *testing.T) {
 	w := newWorld(t)
-	a := w.do(call{method: "POST", path: "/v1/tenants", key: "operator", body: `{"id":"beta","name":"Beta","allowed_origins":["https://app.example.com"]}`}).status(t, 201)
-	if !strings.HasPrefix(a.text("api_key"), "tk_beta.") || a.header.Get("Cache-Control") != "no-store" || a.header.Get("Location") != "/v1/tenants/beta" {
+	a := w.do(call{method: "POST", path: "/v1/tenants", key: "operator",
+		body: `{"id":"beta","name":"Beta","allowed_origins":["https://app.example.com"]}`}).status(t, 201)
+	if !strings.HasPrefix(a.text("api_key"), "tk_beta.") || a.header.Get("Cache-Control") != "no-store" ||
+		a.header.Get("Location") != "/v1/tenants/beta" {
 		t.Errorf("got %v %s", a.header, a.body)
 	}
 	w.keys["beta"] = a.text("api_key")
 	got := w.do(call{method: "GET", path: "/v1/tenants/beta", key: "beta"}).status(t, 200)
-	const want = `{"id":"beta","name":"Beta","allowed_origins":["https://app.example.com"],"state":"open","epoch":1,"created_at":"2026-11-15T12:00:00Z","closed_at":null}` + "\n"
+	const want = `{"id":"beta","name":"Beta","allowed_origins":["https://app.example.com"],"state":"open","epoch":1,` +
+		`"created_at":"2026-11-15T12:00:00Z","closed_at":null}` + "\n"
 	if diff := cmp.Diff(want, string(got.body)); diff != "" {
 		t.Error(diff)
 	}
@@ -27,7 +30,8 @@ func TestTenantsLifeOverHTTP(t *testing.T) {
 	if got.text("name") != "B" || got.part("allowed_origins") != `["https://app.example.com"]` {
 		t.Errorf("got %s", got.body)
 	}
-	got = w.do(call{method: "PATCH", path: "/v1/tenants/beta", key: "operator", body: `{"allowed_origins":null}`}).status(t, 200)
+	got = w.do(call{method: "PATCH", path: "/v1/tenants/beta", key: "operator",
+		body: `{"allowed_origins":null}`}).status(t, 200)
 	if got.text("name") != "B" || got.part("allowed_origins") != "[]" {
 		t.Errorf("got %s", got.body)
 	}
@@ -37,28 +41,35 @@ func TestTenantsLifeOverHTTP(t *testing.T) {
 		t.Errorf("got %s", got.body)
 	}
 	w.do(call{method: "GET", path: "/v1/events", key: "beta"}).status(t, 200)
-	w.do(call{method: "POST", path: "/v1/events", key: "beta", body: `{"id":"x","meter":"m","customer":"c"}`}).refused(t, 409, "tenant_closed")
+	w.do(call{method: "POST", path: "/v1/events", key: "beta",
+		body: `{"id":"x","meter":"m","customer":"c"}`}).refused(t, 409, "tenant_closed")
 }
 
 func TestKeysNeverShowTheirSecretAgain(t *testing.T) {
 	w := newWorld(t)
-	a := w.do(call{method: "POST", path: "/v1/api-keys", key: "admin", body: `{"name":"k","scopes":["read","ingest"],"expires_at":1799000000000,"rate_limit":{"requests_per_second":5,"bytes_per_second":0}}`}).status(t, 201)
+	a := w.do(call{method: "POST", path: "/v1/api-keys", key: "admin",
+		body: `{"name":"k","scopes":["read","ingest"],"expires_at":1799000000000,` +
+			`"rate_limit":{"requests_per_second":5,"bytes_per_second":0}}`}).status(t, 201)
 	secret := a.text("api_key")
-	if secret == "" || a.part("scopes") != `["ingest","read"]` || a.part("rate_limit") != `{"requests_per_second":5}` || !strings.HasPrefix(a.text("expires_at"), "2027-01-") {
+	if secret == "" || a.part("scopes") != `["ingest","read"]` || a.part("rate_limit") != `{"requests_per_second":5}` ||
+		!strings.HasPrefix(a.text("expires_at"), "2027-01-") {
 		t.Errorf("got %s", a.body)
 	}
 	for _, path := range []string{"/v1/api-keys/" + a.text("id"), "/v1/api-keys"} {
 		got := w.do(call{method: "GET", path: path, key: "admin"}).status(t, 200)
-		if strings.Contains(string(got.body), secret) || strings.Contains(string(got.body), "api_key\"") || strings.Contains(string(got.body), "hash") {
+		if strings.Contains(string(got.body), secret) || strings.Contains(string(got.body), "api_key\"") ||
+			strings.Contains(string(got.body), "hash") {
 			t.Errorf("%s tells the secret: %s", path, got.body)
 		}
 	}
 	for range 2 {
-		if got := w.do(call{method: "DELETE", path: "/v1/api-keys/" + a.text("id"), key: "admin"}).status(t, 204); len(got.body) != 0 {
+		if got := w.do(call{method: "DELETE", path: "/v1/api-keys/" + a.text("id"),
+			key: "admin"}).status(t, 204); len(got.body) != 0 {
 			t.Errorf("got %s", got.body)
 		}
 	}
-	if got := w.do(call{method: "GET", path: "/v1/api-keys/" + a.text("id"), key: "admin"}); got.text("revoked_at") == "" {
+	if got := w.do(call{method: "GET", path: "/v1/api-keys/" + a.text("id"),
+		key: "admin"}); got.text("revoked_at") == "" {
 		t.Errorf("got %s", got.body)
 	}
 	w.do(call{method: "DELETE", path: "/v1/api-keys/nope", key: "admin"}).refused(t, 404, "not_found")
@@ -66,24 +77,33 @@ func TestKeysNeverShowTheirSecretAgain(t *testing.T) {
 
 func TestMetersOverHTTP(t *testing.T) {
 	w := newWorld(t)
-	a := w.do(call{method: "POST", path: "/v1/meters", key: "admin", body: `{"slug":"views","aggregation":"unique","unique_property":"user","lateness":"7d","late":"reject",` +
-		`"key_policy":"derived","key_fields":["meter","customer","properties.url","time"],"key_bucket":"5s","future":"90m","name":"Views"}`}).status(t, 201)
-	const want = `{"id":"views","slug":"views","name":"Views","aggregation":"unique","event_type":null,"value_property":null,"unique_property":"user","lateness":"168h","late":"reject",` +
-		`"key_policy":"derived","key_fields":["meter","customer","properties.url","time"],"key_bucket":"5s","future":"1h30m","rounding":null,"missing_value":"refuse","filter":null,"used":false,"created_at":"2026-11-15T12:00:00Z"}` + "\n"
+	a := w.do(call{method: "POST", path: "/v1/meters", key: "admin",
+		body: `{"slug":"views","aggregation":"unique","unique_property":"user","lateness":"7d","late":"reject",` +
+			`"key_policy":"derived","key_fields":["meter","customer","properties.url","time"],"key_bucket":"5s",` +
+			`"future":"90m","name":"Views"}`}).status(t, 201)
+	const want = `{"id":"views","slug":"views","name":"Views","aggregation":"unique","event_type":null,` +
+		`"value_property":null,"unique_property":"user","lateness":"168h","late":"reject",` +
+		`"key_policy":"derived","key_fields":["meter","customer","properties.url","time"],"key_bucket":"5s",` +
+		`"future":"1h30m","rounding":null,"missing_value":"refuse","filter":null,"used":false,` +
+		`"created_at":"2026-11-15T12:00:00Z"}` + "\n"
 	if diff := cmp.Diff(want, string(a.body)); diff != "" {
 		t.Error(diff)
 	}
 	w.meter(`{"slug":"calls","aggregation":"sum"}`)
-	if got := w.get("/v1/meters/calls"); got.text("lateness") != "48h" || got.text("future") != "1h" || got.text("late") != "adjust" || got.text("key_policy") != "client" || got.doc["key_fields"] != nil {
+	if got := w.get("/v1/meters/calls"); got.text("lateness") != "48h" || got.text("future") != "1h" ||
+		got.text("late") != "adjust" || got.text("key_policy") != "client" || got.doc["key_fields"] != nil {
 		t.Errorf("defaults: %s", got.body)
 	}
 	w.send(`{"id":"1","meter":"calls","customer":"c"}`).status(t, 200)
-	got := w.do(call{method: "PATCH", path: "/v1/meters/calls", key: "admin", body: `{"lateness":"0s","late":"reject"}`}).status(t, 200)
+	got := w.do(call{method: "PATCH", path: "/v1/meters/calls", key: "admin",
+		body: `{"lateness":"0s","late":"reject"}`}).status(t, 200)
 	if got.text("lateness") != "0s" || got.text("future") != "1h" || got.doc["used"] != true {
 		t.Errorf("got %s", got.body)
 	}
-	for _, body := range []string{`{"aggregation":"max"}`, `{"rounding":"half_even"}`, `{"key_policy":"derived"}`, `{"event_type":"x"}`} {
-		w.do(call{method: "PATCH", path: "/v1/meters/calls", key: "admin", body: body}).refused(t, 409, "fixed_after_first_event")
+	for _, body := range []string{`{"aggregation":"max"}`, `{"rounding":"half_even"}`, `{"key_policy":"derived"}`,
+		`{"event_type":"x"}`} {
+		w.do(call{method: "PATCH", path: "/v1/meters/calls", key: "admin",
+			body: body}).refused(t, 409, "fixed_after_first_event")
 	}
 	w.do(call{method: "PATCH", path: "/v1/meters/calls", key: "admin", body: `{"aggregation":"sum"}`}).status(t, 200)
 }
@@ -95,7 +115,8 @@ func TestBadForms(t *testing.T) {
 		status     int
 		paths      string // of errors
 	}{
-		{"/v1/meters", `{"slug":"m","aggregation":"sum","lateness":"soon","late":"maybe","nope":1,"also":2}`, 422, "late lateness also nope"},
+		{"/v1/meters", `{"slug":"m","aggregation":"sum","lateness":"soon","late":"maybe","nope":1,"also":2}`, 422,
+			"late lateness also nope"},
 		{"/v1/meters", `{}`, 422, "slug aggregation"},
 		{"/v1/meters", `{"slug":7,"aggregation":null}`, 422, "slug aggregation"},
 		{"/v1/meters", `{"slug":"m","aggregation":"sum","key_fields":["meter",1]}`, 422, "key_fields[1]"},
@@ -110,11 +131,14 @@ func TestBadForms(t *testing.T) {
 		{"/v1/api-keys", `{"scopes":["read"],"expires_at":"2020-01-01T00:00:00Z"}`, 422, "expires_at"},
 		{"/v1/api-keys", `{"scopes":["read"],"expires_at":"1799000000000"}`, 422, "expires_at"},
 		{"/v1/api-keys", `{"scopes":["read"],"expires_at":true}`, 422, "expires_at"},
-		{"/v1/api-keys", `{"scopes":["read"],"rate_limit":{"requests_per_second":-1,"events_per_second":1.5,"nope":1}}`, 422, "rate_limit.requests_per_second rate_limit.events_per_second rate_limit.nope"},
+		{"/v1/api-keys", `{"scopes":["read"],"rate_limit":{"requests_per_second":-1,"events_per_second":1.5,"nope":1}}`,
+			422, "rate_limit.requests_per_second rate_limit.events_per_second rate_limit.nope"},
 		{"/v1/api-keys", `{"scopes":["read"],"rate_limit":7}`, 422, "rate_limit"},
 		{"/v1/adjustments", `{}`, 422, "meter customer reason period amount"},
-		{"/v1/adjustments", `{"meter":"m","customer":"c","reason":"r","period":"2026-1","amount":"x"}`, 422, "period amount"},
-		{"/v1/adjustments", `{"meter":"m","customer":"c","reason":"r","period":"2026-11","amount":0.0000000000001}`, 422, "amount"},
+		{"/v1/adjustments", `{"meter":"m","customer":"c","reason":"r","period":"2026-1","amount":"x"}`, 422,
+			"period amount"},
+		{"/v1/adjustments", `{"meter":"m","customer":"c","reason":"r","period":"2026-11","amount":0.0000000000001}`,
+			422, "amount"},
 		{"/v1/adjustments", `{"meter":"m","customer":"c","reason":"r","period":"2026-11","amount":[1]}`, 422, "amount"},
 		{"/v1/meters", ``, 400, ""},
 		{"/v1/meters", `{"slug":"m"`, 400, ""},
@@ -141,15 +165,19 @@ func TestBadForms(t *testing.T) {
 			t.Errorf("%s: errors at %q, want %q", tc.body, got, tc.paths)
 		}
 	}
-	w.do(call{method: "POST", path: "/v1/tenants", key: "operator", body: `{"id":"x","allowed_origins":["ftp://x"]}`}).refused(t, 422, "invalid")
+	w.do(call{method: "POST", path: "/v1/tenants", key: "operator",
+		body: `{"id":"x","allowed_origins":["ftp://x"]}`}).refused(t, 422, "invalid")
 	w.do(call{method: "PATCH", path: "/v1/tenants/acme", key: "admin", body: `{"id":"x"}`}).refused(t, 422, "invalid")
-	w.do(call{method: "PATCH", path: "/v1/meters/nope", key: "admin", body: `{"name":"x"}`}).refused(t, 404, "not_found")
-	w.do(call{method: "POST", path: "/v1/meters", key: "admin", body: `{"slug":"m","aggregation":"sum"}`}.with("Idempotency-Key", "a b")).refused(t, 400, "malformed")
+	w.do(call{method: "PATCH", path: "/v1/meters/nope", key: "admin",
+		body: `{"name":"x"}`}).refused(t, 404, "not_found")
+	w.do(call{method: "POST", path: "/v1/meters", key: "admin",
+		body: `{"slug":"m","aggregation":"sum"}`}.with("Idempotency-Key", "a b")).refused(t, 400, "malformed")
 }
 
 // Whatever the bytes are, a form is read or refused as malformed; what was read never has two values for one name.
 func FuzzForm(f *testing.F) {
-	for _, s := range []string{`{}`, `{"a":{"b":[1,"x",null,true]}}`, `{"a":1,"a":2}`, `{"a":"\ud800"}`, `[`, `{"a":1}x`, ``} {
+	for _, s := range []string{`{}`, `{"a":{"b":[1,"x",null,true]}}`, `{"a":1,"a":2}`, `{"a":"\ud800"}`, `[`,
+		`{"a":1}x`, ``} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {

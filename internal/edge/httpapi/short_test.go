@@ -43,7 +43,9 @@ func TestNoWriteScansInsideItsTransaction(t *testing.T) {
 	for name, open := range openers {
 		for _, keyed := range []bool{false, true} {
 			t.Run(name+", keyed "+strconv.FormatBool(keyed), func(t *testing.T) {
-				w := newWorldOn(t, func(t *testing.T, clock func() time.Time) store.Store { return hasty{open(t, clock)} }, gate.Options{})
+				w := newWorldOn(t,
+					func(t *testing.T, clock func() time.Time) store.Store { return hasty{open(t, clock)} },
+					gate.Options{})
 				n := 0
 				w.before = func(c call) call {
 					if n++; keyed && c.method != http.MethodGet && c.path != eventsPath {
@@ -85,13 +87,16 @@ func TestClosingAMonthThatIsNotOver(t *testing.T) {
 			first := closing(`{"confirm":true}`, "other").status(t, 200)
 			again := closing(`{"confirm":true}`, "other").status(t, 200)
 			plain := closing("", "").status(t, 200)
-			if first.text("state") != "closed" || first.part("closed_seq") == "null" || string(again.body) != string(first.body) || string(plain.body) != string(first.body) {
+			if first.text("state") != "closed" || first.part("closed_seq") == "null" ||
+				string(again.body) != string(first.body) || string(plain.body) != string(first.body) {
 				t.Errorf("closed as %s, then %s, then %s", first.body, again.body, plain.body)
 			}
-			if a := w.get("/v1/periods/2026-11"); len(a.text("seal")) != 64 || a.part("closed_seq") != first.part("closed_seq") {
+			if a := w.get("/v1/periods/2026-11"); len(a.text("seal")) != 64 ||
+				a.part("closed_seq") != first.part("closed_seq") {
 				t.Errorf("read as %s", a.body)
 			}
-			w.do(call{method: "POST", path: "/v1/periods/2026-12/close", key: "billing", body: `{"confirm":true}`}).refused(t, 422, "invalid")
+			w.do(call{method: "POST", path: "/v1/periods/2026-12/close", key: "billing",
+				body: `{"confirm":true}`}).refused(t, 422, "invalid")
 		})
 	}
 }

@@ -61,20 +61,31 @@ func TestSlowCallersAreCutOff(t *testing.T) {
 		"head":                          {"", post[:30], post[30:], nil, DefaultReadHeaderTimeout},
 		"malformed line, another route": {"", get[:1], get[1:4] + long, []string{"400"}, DefaultReadHeaderTimeout},
 		"head of another route":         {"", get, long, nil, DefaultReadHeaderTimeout},
-		"head that is not plain":        {"", "POST /v1/events HTTP/1.1\r\nExpect: 100-continue\r\n", long, nil, DefaultReadHeaderTimeout},
-		"head that is long":             {"", post[:40] + "X-A: " + strings.Repeat("b", laneBuffer), long, nil, DefaultReadHeaderTimeout},
-		"body":                          {"", authorized, strings.Repeat(" ", 3000), []string{"503"}, DefaultReadTimeout},
-		"long body":                     {"", strings.Replace(authorized, "3000", "300000", 1), strings.Repeat(" ", 3000), []string{"503"}, DefaultReadTimeout},
-		"chunked body":                  {"", strings.Replace(authorized, "Content-Length: 3000", "Transfer-Encoding: chunked", 1) + "fff\r\n", strings.Repeat(" ", 3000), []string{"503"}, DefaultReadTimeout},
-		"head, then body":               {"", authorized[:len(authorized)-12], authorized[len(authorized)-12:] + strings.Repeat(" ", 3000), []string{"503"}, DefaultReadTimeout},
-		"second head":                   {post, post[:30], post[30:], []string{"200"}, DefaultReadHeaderTimeout},
-		"first line of another route":   {"", get[:1], "ET /" + long[:3] + strings.Repeat("b", 1000), nil, DefaultReadHeaderTimeout},
-		"second first line":             {post, get[:10], get[10:] + long, []string{"200"}, DefaultReadHeaderTimeout},
-		"header line of another route":  {"", get + "X-A", strings.Repeat("b", 1000), nil, DefaultReadHeaderTimeout},
-		"second head of another route":  {post, get, long, []string{"200"}, DefaultReadHeaderTimeout},
-		"second body":                   {post, authorized, strings.Repeat(" ", 3000), []string{"200", "503"}, DefaultReadTimeout},
-		"head after another route":      {get + "\r\n", post[:30], post[30:], []string{"200"}, DefaultReadHeaderTimeout},
-		"malformed head without an end": {"", post[:26] + "no colon\r\nX: y\r\n", "Z", []string{"400"}, DefaultReadHeaderTimeout},
+		"head that is not plain": {"", "POST /v1/events HTTP/1.1\r\nExpect: 100-continue\r\n", long, nil,
+			DefaultReadHeaderTimeout},
+		"head that is long": {"", post[:40] + "X-A: " + strings.Repeat("b", laneBuffer), long, nil,
+			DefaultReadHeaderTimeout},
+		"body": {"", authorized, strings.Repeat(" ", 3000), []string{"503"},
+			DefaultReadTimeout},
+		"long body": {"", strings.Replace(authorized, "3000", "300000", 1),
+			strings.Repeat(" ", 3000), []string{"503"}, DefaultReadTimeout},
+		"chunked body": {"", strings.Replace(authorized, "Content-Length: 3000",
+			"Transfer-Encoding: chunked", 1) + "fff\r\n", strings.Repeat(" ", 3000), []string{"503"},
+			DefaultReadTimeout},
+		"head, then body": {"", authorized[:len(authorized)-12], authorized[len(authorized)-12:] +
+			strings.Repeat(" ", 3000), []string{"503"}, DefaultReadTimeout},
+		"second head": {post, post[:30], post[30:], []string{"200"}, DefaultReadHeaderTimeout},
+		"first line of another route": {"", get[:1], "ET /" + long[:3] + strings.Repeat("b", 1000), nil,
+			DefaultReadHeaderTimeout},
+		"second first line":            {post, get[:10], get[10:] + long, []string{"200"}, DefaultReadHeaderTimeout},
+		"header line of another route": {"", get + "X-A", strings.Repeat("b", 1000), nil, DefaultReadHeaderTimeout},
+		"second head of another route": {post, get, long, []string{"200"}, DefaultReadHeaderTimeout},
+		"second body": {post, authorized, strings.Repeat(" ", 3000), []string{"200", "503"},
+			DefaultReadTimeout},
+		"head after another route": {get + "\r\n", post[:30], post[30:], []string{"200"},
+			DefaultReadHeaderTimeout},
+		"malformed head without an end": {"", post[:26] + "no colon\r\nX: y\r\n", "Z", []string{"400"},
+			DefaultReadHeaderTimeout},
 	} {
 		for _, way := range []int{throughLane, throughLibrary} {
 			t.Run(fmt.Sprint(name, " ", way), func(t *testing.T) {
@@ -105,7 +116,8 @@ func TestSlowCallersAreCutOff(t *testing.T) {
 						t.Errorf("answered %q, want %v", answers, want)
 					}
 					checkLibraryFree(t, string(answers))
-					malformed := len(tc.want) > 0 && tc.want[len(tc.want)-1] == "400" // net/http need not wait for the rest of it
+					malformed := len(tc.want) > 0 &&
+						tc.want[len(tc.want)-1] == "400" // net/http need not wait for the rest of it
 					if took > tc.after+pause || took < tc.after && !malformed {
 						t.Errorf("ended after %s, want %s", took, tc.after)
 					}
@@ -120,17 +132,20 @@ func TestSlowCallersAreCutOff(t *testing.T) {
 func TestRefusalsWaitForNoBody(t *testing.T) {
 	keyed := strings.Replace(keyless, "Host: x\r\n", "Host: x\r\nAuthorization: Bearer "+ingestToken+"\r\n", 1)
 	for name, tc := range map[string]struct{ first, send, status string }{
-		"no key":             {"", keyless, "401"},
-		"no key, long":       {"", strings.Replace(keyless, "3000", "200000", 1), "401"},
-		"no key, chunked":    {"", strings.Replace(keyless, "Content-Length: 3000", "Transfer-Encoding: chunked", 1), "401"},
-		"no key, after one":  {plainPost("a"), keyless, "401"},
-		"bad key":            {"", strings.Replace(keyed, "tk_", "tk_x", 1), "401"},
-		"another tenant":     {"", strings.Replace(keyed, "Host: x\r\n", "Host: x\r\nTally-Tenant: other\r\n", 1), "403"},
-		"wrong scope":        {"", strings.Replace(keyed, "/v1/events", "/v1/meters", 1), "403"},
-		"nothing there":      {"", strings.Replace(keyed, "/v1/events", "/v1/nothing", 1), "404"},
-		"another method":     {"", strings.Replace(keyed, "POST", "PUT", 1), "405"},
-		"too large":          {"", strings.Replace(keyed, "3000", "99999999", 1), "413"},
-		"expects to go on":   {"", strings.Replace(keyless, "Host: x\r\n", "Host: x\r\nExpect: 100-continue\r\n", 1), "401"},
+		"no key":       {"", keyless, "401"},
+		"no key, long": {"", strings.Replace(keyless, "3000", "200000", 1), "401"},
+		"no key, chunked": {"", strings.Replace(keyless, "Content-Length: 3000", "Transfer-Encoding: chunked", 1),
+			"401"},
+		"no key, after one": {plainPost("a"), keyless, "401"},
+		"bad key":           {"", strings.Replace(keyed, "tk_", "tk_x", 1), "401"},
+		"another tenant": {"", strings.Replace(keyed, "Host: x\r\n", "Host: x\r\nTally-Tenant: other\r\n", 1),
+			"403"},
+		"wrong scope":    {"", strings.Replace(keyed, "/v1/events", "/v1/meters", 1), "403"},
+		"nothing there":  {"", strings.Replace(keyed, "/v1/events", "/v1/nothing", 1), "404"},
+		"another method": {"", strings.Replace(keyed, "POST", "PUT", 1), "405"},
+		"too large":      {"", strings.Replace(keyed, "3000", "99999999", 1), "413"},
+		"expects to go on": {"", strings.Replace(keyless, "Host: x\r\n", "Host: x\r\nExpect: 100-continue\r\n", 1),
+			"401"},
 		"some of it arrived": {"", keyless + strings.Repeat(" ", 1000), "401"},
 	} {
 		for _, way := range []int{throughLane, throughLibrary} {
@@ -153,7 +168,8 @@ func TestRefusalsWaitForNoBody(t *testing.T) {
 					if err != nil || !slices.Equal(statuses(string(buf[:n])), []string{tc.status}) {
 						t.Errorf("answered %q, %v, want %s", buf[:n], err, tc.status)
 					}
-					if took := time.Since(began); took != 0 || !strings.Contains(string(buf[:n]), "\r\nConnection: close\r\n") {
+					if took := time.Since(began); took != 0 ||
+						!strings.Contains(string(buf[:n]), "\r\nConnection: close\r\n") {
 						t.Errorf("answered after %s: %q", took, buf[:n])
 					}
 					_, _ = io.Copy(io.Discard, conn)
@@ -209,7 +225,8 @@ func TestIdleConnectionsEnd(t *testing.T) {
 			}
 			began := time.Now()
 			ended(t, conn)
-			if took := time.Since(began); took < DefaultIdleTimeout*(exactness-2)/exactness || took > DefaultIdleTimeout {
+			if took := time.Since(began); took < DefaultIdleTimeout*(exactness-2)/exactness ||
+				took > DefaultIdleTimeout {
 				t.Errorf("closed after %s", took)
 			}
 		})
@@ -228,7 +245,8 @@ func TestADrainWaitsForNoRestOfARequest(t *testing.T) {
 			var slow []net.Conn
 			var sending sync.WaitGroup
 			defer sending.Wait()
-			for _, text := range []string{plainPost("x"), "GET /healthz HTTP/1.1\r\nHost: x\r\n" + strings.Repeat("X-A: b\r\n", 1000), keyless + strings.Repeat(" ", 3000)} {
+			for _, text := range []string{plainPost("x"), "GET /healthz HTTP/1.1\r\nHost: x\r\n" +
+				strings.Repeat("X-A: b\r\n", 1000), keyless + strings.Repeat(" ", 3000)} {
 				conn := r.inner.dial()
 				slow = append(slow, conn)
 				at := max(strings.Index(text, "\r\n\r\n")+4, 10)

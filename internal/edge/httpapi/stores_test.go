@@ -27,7 +27,8 @@ func openNaive(_ *testing.T, clock func() time.Time) store.Store {
 
 func openEngine(t *testing.T, clock func() time.Time) store.Store {
 	t.Helper()
-	e, err := engine.Open(engine.Options{Dir: "data", FS: vfs.NewMem(), SegmentBytes: 1 << 20, NoSlices: true, Now: clock, Fatal: func(err error) { t.Error(err) }})
+	e, err := engine.Open(engine.Options{Dir: "data", FS: vfs.NewMem(), SegmentBytes: 1 << 20, NoSlices: true,
+		Now: clock, Fatal: func(err error) { t.Error(err) }})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -48,7 +48,8 @@ func (w *world) open(ctx context.Context, url, tenantID string) *http.Response {
 // off.
 func TestAStreamOutlivesTheBoundsOfARequest(t *testing.T) {
 	const bound = 20 * time.Millisecond
-	long := verifying(func(ctx context.Context, _ string, progress func(string, uint64, uint64)) (verify.Report, error) {
+	long := verifying(func(ctx context.Context, _ string,
+		progress func(string, uint64, uint64)) (verify.Report, error) {
 		progress("recounting", 1, 2)
 		select {
 		case <-time.After(15 * bound):
@@ -103,7 +104,8 @@ func TestAStreamEndsWithItsCallerAndItsServer(t *testing.T) {
 	for in.Scan() {
 		last = in.Text()
 	}
-	if !strings.HasPrefix(last, `{"error":{"type":"/problems/unavailable"`) || !strings.Contains(last, "shutting down") {
+	if !strings.HasPrefix(last, `{"error":{"type":"/problems/unavailable"`) ||
+		!strings.Contains(last, "shutting down") {
 		t.Errorf("the last line is %s", last)
 	}
 	_ = a.Body.Close()

@@ -18,9 +18,11 @@ func tableWorld(t *testing.T) *world {
 	w.meter(`{"slug":"calls","aggregation":"sum"}`)
 	w.meter(`{"slug":"peak","aggregation":"max"}`)
 	var events []string
-	for i, c := range [][2]string{{"=1+1", `"x":1`}, {"+49", `"x":"1"`}, {"-5", `"x":true`}, {"@me", `"x":"true"`}, {"'=1", `"x":null`}, {"plain", `"y":0`}, {"plain", `"x":""`},
+	for i, c := range [][2]string{{"=1+1", `"x":1`}, {"+49", `"x":"1"`}, {"-5", `"x":true`}, {"@me", `"x":"true"`},
+		{"'=1", `"x":null`}, {"plain", `"y":0`}, {"plain", `"x":""`},
 		{"plain", `"x":-2`}, {"plain", `"x":"=cmd"`}} {
-		events = append(events, fmt.Sprintf(`{"id":"=e%d","meter":"calls","customer":"%s","resource":"-r","time":"2026-11-10T0%d:00:00Z","quantity":"1.5","properties":{%s}}`, i, c[0], i, c[1]))
+		events = append(events, fmt.Sprintf(`{"id":"=e%d","meter":"calls","customer":"%s","resource":"-r",`+
+			`"time":"2026-11-10T0%d:00:00Z","quantity":"1.5","properties":{%s}}`, i, c[0], i, c[1]))
 	}
 	w.send("["+strings.Join(events, ",")+"]").status(t, 200)
 	w.correct(`{"id":"fix","corrects":"=e5","quantity":"-0.5","reason":"=HYPERLINK(1)"}`).status(t, 200)
@@ -62,10 +64,15 @@ func TestEventsAsCSV(t *testing.T) {
 		t.Fatalf("%d lines", len(whole))
 	}
 	for i, want := range map[int]string{
-		0:  "seq,id,status,overage,meter,type,customer,resource,time,quantity,properties,client_id,corrects,reason,received_at,outcomes",
-		1:  `5,'=e0,accepted,false,calls,,'=1+1,'-r,2026-11-10T00:00:00Z,1.5,"{""x"":1}",,,,2026-11-15T12:00:00Z,"[{""meter"":""calls"",""value"":""1.5"",""status"":""accepted""}]"`,
-		5:  `9,'=e4,accepted,false,calls,,''=1,'-r,2026-11-10T04:00:00Z,1.5,"{""x"":null}",,,,2026-11-15T12:00:00Z,"[{""meter"":""calls"",""value"":""1.5"",""status"":""accepted""}]"`,
-		10: `14,fix,accepted,false,calls,,plain,'-r,2026-11-10T05:00:00Z,-0.5,{},,'=e5,'=HYPERLINK(1),2026-11-15T12:00:00Z,"[{""meter"":""calls"",""value"":""-0.5"",""status"":""accepted""}]"`,
+		0: "seq,id,status,overage,meter,type,customer,resource,time,quantity,properties,client_id,corrects,reason," +
+			"received_at,outcomes",
+		1: `5,'=e0,accepted,false,calls,,'=1+1,'-r,2026-11-10T00:00:00Z,1.5,"{""x"":1}",,,,2026-11-15T12:00:00Z,` +
+			`"[{""meter"":""calls"",""value"":""1.5"",""status"":""accepted""}]"`,
+		5: `9,'=e4,accepted,false,calls,,''=1,'-r,2026-11-10T04:00:00Z,1.5,"{""x"":null}",,,,2026-11-15T12:00:00Z,` +
+			`"[{""meter"":""calls"",""value"":""1.5"",""status"":""accepted""}]"`,
+		10: `14,fix,accepted,false,calls,,plain,'-r,2026-11-10T05:00:00Z,-0.5,` +
+			`{},,'=e5,'=HYPERLINK(1),2026-11-15T12:00:00Z,"[{""meter"":""calls"",""value"":""-0.5"",` +
+			`""status"":""accepted""}]"`,
 	} {
 		// The seq of the first event depends on what set the tenant up.
 		_, want, _ = strings.Cut(want, ",")
@@ -85,7 +92,8 @@ func TestEventsAsCSV(t *testing.T) {
 
 func TestCountersAsCSV(t *testing.T) {
 	w := tableWorld(t)
-	w.do(call{method: "POST", path: "/v1/adjustments", key: "billing", body: `{"meter":"peak","customer":"nobody","period":"2026-11","amount":"-2","reason":"r"}`}).status(t, 201)
+	w.do(call{method: "POST", path: "/v1/adjustments", key: "billing",
+		body: `{"meter":"peak","customer":"nobody","period":"2026-11","amount":"-2","reason":"r"}`}).status(t, 201)
 	want := []string{
 		"id,meter,customer,period,state,count,sum,min,max,last,watermark,adjustments,total,sealed_total",
 		"2026-11:calls:%27=1,calls,''=1,2026-11,open,1,1.5,1.5,1.5,1.5,2026-11-10T04:00:00Z,0,1.5,",
@@ -133,15 +141,19 @@ func TestEveryReadLooksAtAccept(t *testing.T) {
 			c.path += "?meter=calls"
 		}
 		plain := w.do(c)
-		accepts := []string{"*/*", "", "text/html, */*;q=0.1", "application/*", "image/png, application/json;q=0.2", "application/problem+json", "APPLICATION/JSON"}
-		refuses := []string{"image/png", "text/html", "application/json;q=0", "application/xml", "*/*;q=0", "application/json;q=0, application/problem+json", "image/*"}
+		accepts := []string{"*/*", "", "text/html, */*;q=0.1", "application/*", "image/png, application/json;q=0.2",
+			"application/problem+json", "APPLICATION/JSON"}
+		refuses := []string{"image/png", "text/html", "application/json;q=0", "application/xml", "*/*;q=0",
+			"application/json;q=0, application/problem+json", "image/*"}
 		switch {
 		case slices.Contains(forMachines, rt.pattern):
 			accepts, refuses = append(accepts, refuses...), nil
 		case rt.pattern == "/openapi.yaml":
-			accepts, refuses = []string{"*/*", "application/yaml", "application/*", "text/html, */*;q=0.8"}, []string{"text/csv", "application/json"}
+			accepts, refuses = []string{"*/*", "application/yaml", "application/*", "text/html, */*;q=0.8"},
+				[]string{"text/csv", "application/json"}
 		case slices.Contains(media[rt.pattern], httpkit.MediaNDJSON):
-			accepts, refuses = []string{"*/*", "", httpkit.MediaNDJSON, "application/*"}, []string{"text/csv", "application/json", "text/html"}
+			accepts, refuses = []string{"*/*", "", httpkit.MediaNDJSON, "application/*"},
+				[]string{"text/csv", "application/json", "text/html"}
 		case len(media[rt.pattern]) == 2:
 			refuses = append(refuses, "text/csv;q=0")
 		default:
@@ -154,7 +166,8 @@ func TestEveryReadLooksAtAccept(t *testing.T) {
 			}
 		}
 		for _, accept := range refuses {
-			if a := w.do(c.with("Accept", accept)); a.code != http.StatusNotAcceptable || a.text("code") != "not_acceptable" {
+			if a := w.do(c.with("Accept", accept)); a.code != http.StatusNotAcceptable ||
+				a.text("code") != "not_acceptable" {
 				t.Errorf("%s, Accept %q: %d %s", c.path, accept, a.code, a.body)
 			}
 		}

@@ -50,7 +50,8 @@ func (l *Listener) refusePlain(c *connection, err error) {
 		return
 	}
 	_ = c.SetDeadline(time.Now().Add(turnFor))
-	if _, err := c.Write(l.api.refusal(problem.New(problem.Malformed, "this address speaks HTTPS: use https://"))); err == nil {
+	refused := problem.New(problem.Malformed, "this address speaks HTTPS: use https://")
+	if _, err := c.Write(l.api.refusal(refused)); err == nil {
 		linger(c)
 	}
 }

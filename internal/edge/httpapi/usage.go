@@ -21,7 +21,8 @@ const maxConditions = 8
 // getUsage serves GET /v1/usage. An answer without limit is whole: a report whose first part looks like all of it would
 // be billed.
 func (s *Server) getUsage(x *httpkit.Exchange) error {
-	q, err := x.Query("meter", "customer", "resource", httpkit.AnyProperty, "from", "to", "window", "fill", "group_by", "timezone", "as_of", "limit", "cursor")
+	q, err := x.Query("meter", "customer", "resource", httpkit.AnyProperty, "from", "to", "window", "fill", "group_by",
+		"timezone", "as_of", "limit", "cursor")
 	if err != nil {
 		return err
 	}
@@ -67,7 +68,8 @@ func readUsage(q httpkit.Query) (windows.Query, error) {
 	if name := q.Get("window"); name != "" {
 		var ok bool
 		if out.Step, ok = calendar.ParseStep(name); !ok {
-			return out, problem.At("window", "must be minute, hour, day, week or month; without it the range is one window")
+			return out, problem.At("window",
+				"must be minute, hour, day, week or month; without it the range is one window")
 		}
 	}
 	if fill := q.Get("fill"); fill != "" {

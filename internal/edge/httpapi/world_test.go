@@ -152,7 +152,8 @@ func newWorldOn(t *testing.T, open opener, limits gate.Options, change ...func(*
 	clock := func() time.Time { return time.Unix(0, w.clock.Load()) }
 	limits.RootKey, limits.Now = rootKey, clock
 	w.store = &troubled{Store: open(t, clock)}
-	requests, joined := idempotency.New(idempotency.Options{Store: w.store, Admit: func(string) (time.Duration, bool) { return time.Second, !w.tooMany.Load() }})
+	requests, joined := idempotency.New(idempotency.Options{Store: w.store,
+		Admit: func(string) (time.Duration, bool) { return time.Second, !w.tooMany.Load() }})
 	o := Options{
 		Store:    w.store,
 		Requests: requests,
@@ -161,8 +162,10 @@ func newWorldOn(t *testing.T, open opener, limits gate.Options, change ...func(*
 		Billing:  billing.New(joined),
 		Plans:    plans.New(joined),
 		Windows:  windows.New(w.store),
-		Verify: func(ctx context.Context, _ string, progress func(stage string, done, total uint64)) (verify.Report, error) {
-			return verify.Run(ctx, w.store, verify.Options{Progress: func(done, total uint64) { progress("recounting", done, total) }})
+		Verify: func(ctx context.Context, _ string,
+			progress func(stage string, done, total uint64)) (verify.Report, error) {
+			return verify.Run(ctx, w.store,
+				verify.Options{Progress: func(done, total uint64) { progress("recounting", done, total) }})
 		},
 		Metrics: http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
 			rw.Header().Set("Content-Type", "text/plain")
@@ -219,7 +222,8 @@ func (w *world) addTenant(id string) {
 func (w *world) makeKey(tenantID, scope string) string {
 	w.t.Helper()
 	// The operator is not limited, whatever the world is.
-	c := call{method: "POST", path: "/v1/api-keys", key: "operator", body: `{"name":"` + scope + `","scopes":["` + scope + `"]}`}
+	c := call{method: "POST", path: "/v1/api-keys", key: "operator", body: `{"name":"` + scope + `","scopes":["` +
+		scope + `"]}`}
 	return w.do(c.with("Tally-Tenant", tenantID)).status(w.t, 201).text("api_key")
 }
 
@@ -322,7 +326,8 @@ func (w *world) always(c call, a answer) {
 	}
 	status, _ := a.doc["status"].(json.Number)
 	first := a.header.Get("Idempotent-Replayed") == "" // else the body is that of the first answer
-	if status.String() != strconv.Itoa(a.code) || first && a.text("request_id") != id || a.text("type") != "/problems/"+a.text("code") {
+	if status.String() != strconv.Itoa(a.code) || first && a.text("request_id") != id || a.text("type") != "/problems/"+
+		a.text("code") {
 		w.t.Errorf("%s %s: %d with %s", c.method, c.path, a.code, a.body)
 	}
 	if a.code == 401 && a.header.Get("WWW-Authenticate") != "Bearer" {

@@ -86,7 +86,8 @@ func (x *Exchange) Body() ([]byte, error) {
 		limit = DefaultMaxBody
 	}
 	if !slices.Contains(types, media) {
-		return nil, problem.New(problem.UnsupportedMedia, "send Content-Type: %s, not %s", strings.Join(types, " or "), media)
+		return nil, problem.New(problem.UnsupportedMedia, "send Content-Type: %s, not %s",
+			strings.Join(types, " or "), media)
 	}
 	return x.ReadBody(limit)
 }
@@ -119,7 +120,8 @@ func (x *Exchange) decompressed(limit int64) ([]byte, error) {
 	case len(encoding) == 1 && strings.EqualFold(encoding[0], "zstd"):
 		return x.readZstd(limit)
 	}
-	return nil, problem.New(problem.UnsupportedMedia, "Content-Encoding must be gzip, zstd or identity, and one of them alone")
+	return nil, problem.New(problem.UnsupportedMedia,
+		"Content-Encoding must be gzip, zstd or identity, and one of them alone")
 }
 
 // readAll reads to the end. expected is the length if it is known, else negative.
@@ -171,15 +173,19 @@ func (x *Exchange) grow(buf []byte, expected, limit int64) ([]byte, error) {
 }
 
 func tooLarge(limit int64) error {
-	return problem.New(problem.TooLarge, "the body may have at most %d bytes (%d MiB), also after decompression", limit, limit>>20)
+	return problem.New(problem.TooLarge, "the body may have at most %d bytes (%d MiB), also after decompression",
+		limit, limit>>20)
 }
 
 func (x *Exchange) unreadable(err error) error {
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded) && x.handler.draining.Load():
-		return problem.Wrap(problem.Timeout, err, "the server stops, and the body did not arrive in time; nothing was kept, sending it again is safe")
+		return problem.Wrap(problem.Timeout, err,
+			"the server stops, and the body did not arrive in time; nothing was kept, sending it again is safe")
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return problem.Wrap(problem.Timeout, err, "the body did not arrive within %s; nothing was kept, sending it again is safe", x.handler.options.ReadTimeout)
+		return problem.Wrap(problem.Timeout, err,
+			"the body did not arrive within %s; nothing was kept, sending it again is safe",
+			x.handler.options.ReadTimeout)
 	}
 	return problem.Wrap(problem.Malformed, err, "the body could not be read to its end; nothing was kept")
 }
@@ -208,7 +214,8 @@ func (x *Exchange) readGzip(limit int64) ([]byte, error) {
 	case problem.Is(err, problem.TooLarge), problem.Is(err, problem.Busy):
 		return nil, err
 	}
-	return nil, problem.Wrap(problem.Malformed, err, "the body is not gzip, as its Content-Encoding says; nothing was kept")
+	return nil, problem.Wrap(problem.Malformed, err,
+		"the body is not gzip, as its Content-Encoding says; nothing was kept")
 }
 
 // packedBody counts the compressed bytes and keeps the connection's error apart from the decompressor's.
@@ -252,7 +259,8 @@ func (x *Exchange) readZstd(limit int64) ([]byte, error) {
 	case errors.Is(err, zstd.ErrWindowSizeExceeded):
 		return nil, problem.New(problem.TooLarge, "the zstd window may have at most %d bytes", maxWindow)
 	case err != nil:
-		return nil, problem.Wrap(problem.Malformed, err, "the body is not zstd, as its Content-Encoding says; nothing was kept")
+		return nil, problem.Wrap(problem.Malformed, err,
+			"the body is not zstd, as its Content-Encoding says; nothing was kept")
 	}
 	if err := x.take(int64(cap(body))); err != nil {
 		return nil, err

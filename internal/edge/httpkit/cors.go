@@ -9,9 +9,11 @@ import (
 
 // Header values for web pages. What a page may read of an answer is what helps it to send again.
 var (
-	varyOrigin  = []string{"Origin"}
-	varyAsked   = []string{"Origin, Access-Control-Request-Method, Access-Control-Request-Headers"}
-	exposed     = []string{"Tally-Request-Id, Tally-Dedup, Tally-Overage, Tally-Fallback, Tally-Quota-Exceeded, Tally-Ratelimit, Retry-After, RateLimit-Limit, RateLimit-Remaining, RateLimit-Reset, Idempotent-Replayed, Location, Tally-As-Of, Tally-Next-Cursor"}
+	varyOrigin = []string{"Origin"}
+	varyAsked  = []string{"Origin, Access-Control-Request-Method, Access-Control-Request-Headers"}
+	exposed    = []string{"Tally-Request-Id, Tally-Dedup, Tally-Overage, Tally-Fallback, Tally-Quota-Exceeded, " +
+		"Tally-Ratelimit, Retry-After, RateLimit-Limit, RateLimit-Remaining, RateLimit-Reset, Idempotent-Replayed, " +
+		"Location, Tally-As-Of, Tally-Next-Cursor"}
 	sentByPages = []string{"Authorization, Content-Type, Content-Encoding, Idempotency-Key, Prefer, Tally-Tenant"}
 	askAgain    = []string{"600"} // seconds
 )
@@ -43,7 +45,8 @@ func (x *Exchange) allowPage() {
 
 // isPreflight reports whether a browser asks, before it sends a request for a page, if it may.
 func (x *Exchange) isPreflight() bool {
-	return x.r.Method == http.MethodOptions && len(x.r.Header["Origin"]) > 0 && len(x.r.Header["Access-Control-Request-Method"]) > 0
+	return x.r.Method == http.MethodOptions && len(x.r.Header["Origin"]) > 0 &&
+		len(x.r.Header["Access-Control-Request-Method"]) > 0
 }
 
 // preflight answers a browser that asks. It has no key, so any tenant's origin will do: the request that follows is

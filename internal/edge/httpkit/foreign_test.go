@@ -45,9 +45,11 @@ func (f *foreign) edge() httpkit.Edge {
 			},
 			{Method: "GET", Pattern: foreignMeter, Who: gate.OfTenant, Need: tenant.Read, Handle: f.get},
 			{Method: "GET", Pattern: foreignMeters, Who: gate.OfTenant, Need: tenant.Read, Handle: f.list},
-			{Method: "POST", Pattern: "/foreign/hooks/{provider}/{tenant}", Who: gate.Anyone, Facts: true, Handle: hook},
+			{Method: "POST", Pattern: "/foreign/hooks/{provider}/{tenant}", Who: gate.Anyone, Facts: true,
+				Handle: hook},
 			{Method: "GET", Pattern: "/foreign/files/{path...}", Who: gate.Anyone, AnyMedia: true, Handle: file},
-			{Method: "GET", Pattern: "/foreign/panic", Who: gate.Anyone, Handle: func(*httpkit.Exchange) error { panic("oh") }},
+			{Method: "GET", Pattern: "/foreign/panic", Who: gate.Anyone,
+				Handle: func(*httpkit.Exchange) error { panic("oh") }},
 		},
 	}
 }
@@ -159,7 +161,8 @@ func newHouse(t *testing.T) *house {
 	if _, w.keys["admin"], err = r.CreateTenant(t.Context(), "test", tenant.Tenant{ID: "acme"}); err != nil {
 		t.Fatal(err)
 	}
-	if _, w.keys["read"], err = r.CreateKey(t.Context(), "test", "acme", tenant.APIKey{Scopes: tenant.Read}); err != nil {
+	if _, w.keys["read"], err = r.CreateKey(t.Context(), "test", "acme",
+		tenant.APIKey{Scopes: tenant.Read}); err != nil {
 		t.Fatal(err)
 	}
 	plain := httpkit.Edge{Routes: []httpkit.Route{{Method: "GET", Pattern: "/foreign-looking", Handle: file}}}
@@ -272,7 +275,8 @@ func TestForeignEdgeHandlesRequestKeys(t *testing.T) {
 	if status != 201 || h.Get("Idempotent-Replayed") != "true" || again != first || h.Get("Location") == "" {
 		t.Errorf("again: %d %v %s", status, h, again)
 	}
-	w.refused(400, "idempotency_key_reused", line, "admin", "aggregation=max", "Content-Type", form, "Idempotency-Key", "k1")
+	w.refused(400, "idempotency_key_reused", line, "admin", "aggregation=max", "Content-Type", form,
+		"Idempotency-Key", "k1")
 	// A refusal by the effect is kept as well, in the edge's shape, which names the first request.
 	status, _, refusal := send("aggregation=sum", "k2")
 	if status != 409 || !strings.HasPrefix(refusal, `{"error":{"type":"already_exists"`) {

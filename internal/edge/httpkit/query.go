@@ -206,8 +206,8 @@ func parseMoment(text string) (calendar.Micros, string) {
 	}
 	m, ok := calendar.ParseMoment(text)
 	if !ok {
-		return 0, "must be RFC 3339 from 1970 to 9999, for example 2026-11-15T02:10:00Z (a + in a query is written %2B), " +
-			"a date, which is midnight in UTC, or milliseconds since 1970"
+		return 0, "must be RFC 3339 from 1970 to 9999, for example 2026-11-15T02:10:00Z (a + in a query is " +
+			"written %2B), a date, which is midnight in UTC, or milliseconds since 1970"
 	}
 	return m, ""
 }

@@ -39,8 +39,8 @@ func newTable(edges []Edge) (t table) {
 			}
 			rt.shape, rt.variables = e.Problems, variables(rt.Pattern)
 			if !rt.knowsLedger() {
-				panic(fmt.Sprintf("httpkit: the route %s %s does not say in whose ledger an answer under an Idempotency-Key "+
-					"is kept: it needs Facts, NoKey or Founds", rt.Method, rt.Pattern))
+				panic(fmt.Sprintf("httpkit: the route %s %s does not say in whose ledger an answer under an "+
+					"Idempotency-Key is kept: it needs Facts, NoKey or Founds", rt.Method, rt.Pattern))
 			}
 			t.add(&rt)
 		}

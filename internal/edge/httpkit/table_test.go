@@ -43,7 +43,8 @@ func TestMatch(t *testing.T) {
 // Given patterns of several edges in any order, then the most literal one that matches is meant.
 func TestTheMostLiteralPatternIsMeant(t *testing.T) {
 	patterns := []string{
-		"/v1/billing/{period}", "/v1/billing/meter_events", "/v1/{any...}", "/v1/billing/{period}/invoices", "/{a}/{b}/{c}", "/v1/billing",
+		"/v1/billing/{period}", "/v1/billing/meter_events", "/v1/{any...}", "/v1/billing/{period}/invoices",
+		"/{a}/{b}/{c}", "/v1/billing",
 	}
 	want := map[string]string{
 		"/v1/billing":                  "/v1/billing",
@@ -77,15 +78,17 @@ func TestBadRoutes(t *testing.T) {
 		edges []Edge
 		want  string
 	}{
-		"twice":              {[]Edge{{Routes: []Route{get("/a")}}, {Routes: []Route{get("/a")}}}, "same requests"},
-		"another name":       {[]Edge{{Routes: []Route{get("/{a}"), {Method: "PUT", Pattern: "/{b}", Facts: true}}}}, "same requests"},
+		"twice": {[]Edge{{Routes: []Route{get("/a")}}, {Routes: []Route{get("/a")}}}, "same requests"},
+		"another name": {[]Edge{{Routes: []Route{get("/{a}"), {Method: "PUT", Pattern: "/{b}", Facts: true}}}},
+			"same requests"},
 		"outside":            {[]Edge{{Prefix: "/a", Routes: []Route{get("/ab")}}}, "outside"},
 		"no slash":           {[]Edge{{Routes: []Route{get("a")}}}, "outside"},
 		"an end":             {[]Edge{{Routes: []Route{get("/a/")}}}, "segments"},
 		"the rest, and more": {[]Edge{{Routes: []Route{get("/{a...}/b")}}}, "end of the pattern"},
 		"no name":            {[]Edge{{Routes: []Route{get("/{}")}}}, "no name"},
 		"a name twice":       {[]Edge{{Routes: []Route{get("/{a}/{a}")}}}, "that of another"},
-		"whose key":          {[]Edge{{Routes: []Route{{Method: "POST", Pattern: "/{a}", Who: gate.Anyone}}}}, "Idempotency-Key"},
+		"whose key": {[]Edge{{Routes: []Route{{Method: "POST", Pattern: "/{a}", Who: gate.Anyone}}}},
+			"Idempotency-Key"},
 		"which ledger": {
 			[]Edge{{Routes: []Route{{Method: "POST", Pattern: "/a", Who: gate.OfOperator}}}}, "Idempotency-Key",
 		},

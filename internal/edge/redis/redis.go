@@ -68,7 +68,8 @@ for b = 1, #KEYS do
 	redis.call('PEXPIRE', KEYS[b], math.ceil(full * 1000) + 1000)
 end
 local function text(n) return string.format('%.0f', n) end
-return {text(math.ceil(wait * 1000000)), text(by), text(of), text(standing[1]), text(standing[2]), text(math.ceil(standing[3] * 1000000))}
+return {text(math.ceil(wait * 1000000)), text(by), text(of),
+	text(standing[1]), text(standing[2]), text(math.ceil(standing[3] * 1000000))}
 `)
 
 // ErrAway is returned while the server is left alone after it did not answer.
@@ -87,12 +88,14 @@ var _ limit.Shared = (*Limits)(nil)
 func Open(url string) (*Limits, error) {
 	o, err := goredis.ParseURL(url)
 	if err != nil {
-		return nil, errors.New("not the URL of a Redis server, redis://host:port/database") // the cause may quote a password
+		// The cause may quote a password.
+		return nil, errors.New("not the URL of a Redis server, redis://host:port/database")
 	}
 	for _, t := range []struct {
 		of    *time.Duration
 		bound time.Duration
-	}{{&o.DialTimeout, dialTimeout}, {&o.ReadTimeout, callTimeout}, {&o.WriteTimeout, callTimeout}, {&o.PoolTimeout, callTimeout}} {
+	}{{&o.DialTimeout, dialTimeout}, {&o.ReadTimeout, callTimeout}, {&o.WriteTimeout, callTimeout},
+		{&o.PoolTimeout, callTimeout}} {
 		if *t.of == 0 {
 			*t.of = t.bound
 		}

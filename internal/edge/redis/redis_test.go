@@ -55,7 +55,8 @@ func TestSharedBuckets(t *testing.T) {
 	for o.Wait = 1; !o.OK(); { // the bucket fills up: then even what is larger passes, and leaves a debt
 		o = mustTake(t, l, limit.Cost{Requests: 1, Events: huge}, k)
 	}
-	if o = mustTake(t, l, limit.Cost{Events: 1}, k); o.Wait < time.Minute || o.By != limit.APIKey || o.Of != limit.Events || o.Standing.Remaining != 0 {
+	if o = mustTake(t, l, limit.Cost{Events: 1}, k); o.Wait < time.Minute || o.By != limit.APIKey ||
+		o.Of != limit.Events || o.Standing.Remaining != 0 {
 		t.Errorf("in debt: %+v", o)
 	}
 	if o = mustTake(t, l, limit.Cost{Requests: 1}, k); !o.OK() {
@@ -95,7 +96,8 @@ func TestNodesTogetherTakeNoMoreThanThereIs(t *testing.T) {
 		for range 8 {
 			wg.Go(func() {
 				for range 50 {
-					if o, err := l.Take(t.Context(), limit.Cost{Events: 1, Bytes: 1}, []limit.Bucket{k}); err == nil && o.OK() {
+					if o, err := l.Take(t.Context(), limit.Cost{Events: 1, Bytes: 1}, []limit.Bucket{k}); err == nil &&
+						o.OK() {
 						passed.Add(1)
 					}
 				}
@@ -132,7 +134,8 @@ func TestAServerThatIsGoneIsLeftAloneAndFoundAgain(t *testing.T) {
 
 func TestAnswersThatMakeNoSense(t *testing.T) {
 	from := []limit.Bucket{key("k", limit.Rate{Requests: 1})}
-	for _, bad := range [][]string{nil, {"1"}, {"x", "1", "1", "1", "1", "1"}, {"1", "2", "1", "0", "0", "0"}, {"1", "0", "1", "0", "0", "0"}, {"1", "1", "4", "0", "0", "0"}} {
+	for _, bad := range [][]string{nil, {"1"}, {"x", "1", "1", "1", "1", "1"}, {"1", "2", "1", "0", "0", "0"},
+		{"1", "0", "1", "0", "0", "0"}, {"1", "1", "4", "0", "0", "0"}} {
 		if o, err := outcome(bad, from); err == nil {
 			t.Errorf("%q was read as %+v", bad, o)
 		}

@@ -57,7 +57,8 @@ func (w *world) must(err error) {
 
 func (w *world) create(slug string) {
 	w.t.Helper()
-	_, err := w.registry.CreateMeter(context.Background(), "test", acme, meter.Meter{Slug: slug, Name: "first", Aggregation: meter.Sum})
+	_, err := w.registry.CreateMeter(context.Background(), "test", acme,
+		meter.Meter{Slug: slug, Name: "first", Aggregation: meter.Sum})
 	w.must(err)
 }
 
@@ -72,7 +73,8 @@ func (w *world) rename(slug, name string) {
 
 func (w *world) adjust(slug, customer string, by int64) usage.Adjustment {
 	w.t.Helper()
-	a, err := w.billing.Adjust(context.Background(), "test", acme, slug, customer, w.month, amount.FromInt(by), "why not")
+	a, err := w.billing.Adjust(context.Background(), "test", acme, slug, customer, w.month,
+		amount.FromInt(by), "why not")
 	w.must(err)
 	return a
 }
@@ -100,7 +102,8 @@ func (w *world) answers(n int) {
 	w.t.Helper()
 	changes := make([]ledger.Change, n)
 	for i := range changes {
-		changes[i] = ledger.Keep(&request.Stored{Key: fmt.Sprint("key-", i), Answer: request.Answer{Status: 200}}, "test")
+		changes[i] = ledger.Keep(&request.Stored{Key: fmt.Sprint("key-", i), Answer: request.Answer{Status: 200}},
+			"test")
 	}
 	w.append(changes...)
 }
@@ -115,7 +118,8 @@ type then struct {
 
 func fold(t *testing.T, v store.View, seq uint64) then {
 	t.Helper()
-	out := then{map[string]meter.Meter{}, map[calendar.Month]usage.Period{}, map[usage.CounterID]asof.Manual{}, map[calendar.Month]bool{}}
+	out := then{map[string]meter.Meter{}, map[calendar.Month]usage.Period{}, map[usage.CounterID]asof.Manual{},
+		map[calendar.Month]bool{}}
 	err := v.PrunedSections(1, func(s *ledger.Section) error {
 		for i := range s.Rows {
 			r := &s.Rows[i]
@@ -187,7 +191,8 @@ func (w *world) compare(v store.View, seq uint64) {
 	names := map[usage.CounterID]bool{}
 	for _, slug := range []string{"calls", "bytes", "none"} {
 		m, err := l.Meter(slug)
-		if was, ok := want.meters[slug]; !reflect.DeepEqual(m, was) || ok != (err == nil) || !ok && !problem.Is(err, problem.NotFound) {
+		if was, ok := want.meters[slug]; !reflect.DeepEqual(m, was) || ok != (err == nil) || !ok &&
+			!problem.Is(err, problem.NotFound) {
 			w.t.Errorf("meter %s as of row %d: %+v, %v, want %+v", slug, seq, m, err, was)
 		}
 		for _, customer := range []string{"a", "b"} {
@@ -273,7 +278,8 @@ func TestThePastReadsOnlyItsOwnRows(t *testing.T) {
 			t.Errorf("the month was %+v: %v", p, err)
 		}
 		id := usage.CounterID{Meter: m.Number, Customer: "a", Month: w.month}
-		if manual, err := l.Manual(map[usage.CounterID]bool{id: true}); err != nil || manual[id].All != amount.FromInt(5) || manual[id].AtClose != amount.FromInt(5) {
+		if manual, err := l.Manual(map[usage.CounterID]bool{id: true}); err != nil ||
+			manual[id].All != amount.FromInt(5) || manual[id].AtClose != amount.FromInt(5) {
 			t.Errorf("adjusted by %+v: %v", manual, err)
 		}
 		// The meter; the period, twice; the adjustment's audit event and the adjustment.

@@ -89,7 +89,8 @@ func (l *Ledger) Counter(m *meter.Meter, id usage.CounterID, manual Manual) (usa
 		return usage.Counter{}, err
 	}
 	r := usage.NewRecount(m.Aggregation, p.Seq)
-	q := store.SliceQuery{Meter: m.Number, Customer: id.Customer, From: id.Month.Start(), To: id.Month.End(), UpTo: l.Seq, Wants: store.WantKeys}
+	q := store.SliceQuery{Meter: m.Number, Customer: id.Customer, From: id.Month.Start(), To: id.Month.End(),
+		UpTo: l.Seq, Wants: store.WantKeys}
 	if r.Needs() {
 		q.Wants |= store.WantMembers
 	}

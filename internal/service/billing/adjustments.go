@@ -25,7 +25,8 @@ type AdjustmentFilter struct {
 // Adjustments lists what people and late rows did to totals, in the order of their rows, after the given row. A row's
 // adjustments stay together, so a page may be longer than the limit by the rest of a row; it may be short or empty
 // while nextSeq, where to go on, is not yet zero. Errors: NotFound (tenant, or the filter's meter).
-func (s *Service) Adjustments(ctx context.Context, tenantID string, f AdjustmentFilter, afterSeq uint64, limit int) (items []usage.Adjustment, nextSeq uint64, err error) {
+func (s *Service) Adjustments(ctx context.Context, tenantID string, f AdjustmentFilter, afterSeq uint64,
+	limit int) (items []usage.Adjustment, nextSeq uint64, err error) {
 	err = s.ledgers.View(ctx, tenantID, func(v store.View) error {
 		l := adjustmentList{customer: f.Customer, month: f.Month, limit: limit}
 		if f.Meter != "" {
@@ -111,7 +112,8 @@ func (l *adjustmentList) take(r *ledger.Row) error {
 }
 
 func (l *adjustmentList) wants(a *usage.Adjustment) bool {
-	return (l.meter == 0 || a.Meter == l.meter) && (l.customer == "" || a.Customer == l.customer) && (l.month == nil || a.Month == *l.month)
+	return (l.meter == 0 || a.Meter == l.meter) && (l.customer == "" || a.Customer == l.customer) &&
+		(l.month == nil || a.Month == *l.month)
 }
 
 // tellReverted completes people's adjustments with what a later row did to them, which their own rows cannot say.
@@ -158,7 +160,8 @@ func adjustment(v store.View, id string) (usage.Adjustment, error) {
 
 // Adjust adds an amount to a total by hand; its counter need not have rows yet, and its month may be closed. Errors:
 // NotFound (tenant), UnknownMeter, Invalid, TenantClosed, Overflow.
-func (s *Service) Adjust(ctx context.Context, actor, tenantID string, meterSlug, customer string, m calendar.Month, a amount.Amount, reason string) (usage.Adjustment, error) {
+func (s *Service) Adjust(ctx context.Context, actor, tenantID string, meterSlug, customer string, m calendar.Month,
+	a amount.Amount, reason string) (usage.Adjustment, error) {
 	wanted := usage.Adjustment{Customer: customer, Month: m, Amount: a, Reason: reason, Actor: actor}
 	if p := wanted.Check(); p != nil {
 		return usage.Adjustment{}, p
@@ -216,7 +219,8 @@ func revertible(a *usage.Adjustment) *problem.Error {
 	case a.Event != "":
 		return problem.New(problem.Conflict, "%s was made by a late event: correct event %q instead", a.ID, a.Event)
 	case a.Reverts != "":
-		return problem.New(problem.Conflict, "%s is itself the revert of %s: make a new adjustment instead", a.ID, a.Reverts)
+		return problem.New(problem.Conflict, "%s is itself the revert of %s: make a new adjustment instead",
+			a.ID, a.Reverts)
 	case a.Reverted != "":
 		return problem.New(problem.Conflict, "%s was already reverted by %s", a.ID, a.Reverted)
 	}
@@ -255,12 +259,15 @@ func adjust(tx store.Tx, action, slug string, a usage.Adjustment) (usage.Adjustm
 		return usage.Adjustment{}, fmt.Errorf("read counter: %w", err)
 	}
 	if !c.CanAdjust(a.Amount) {
-		return usage.Adjustment{}, problem.New(problem.Overflow, "the counter of meter %s for this customer in %s cannot hold more than 10^26", slug, a.Month)
+		return usage.Adjustment{}, problem.New(problem.Overflow,
+			"the counter of meter %s for this customer in %s cannot hold more than 10^26", slug, a.Month)
 	}
 	expected := tx.Head().Seq + 1
 	a.ID = usage.ManualID(expected)
-	payload := adjustmentPayload{a.ID, slug, a.Customer, a.Month.String(), a.Amount.String(), a.Reason, a.Reverts, a.Replay}
-	seq, err := ledgers.Append(tx, a.Actor, audit.Of(usage.AdjustmentKind.Name, action, a.ID), payload, usage.AdjustmentKind.State(&a))
+	payload := adjustmentPayload{a.ID, slug, a.Customer, a.Month.String(), a.Amount.String(), a.Reason,
+		a.Reverts, a.Replay}
+	seq, err := ledgers.Append(tx, a.Actor, audit.Of(usage.AdjustmentKind.Name, action, a.ID), payload,
+		usage.AdjustmentKind.State(&a))
 	if err != nil {
 		return usage.Adjustment{}, err
 	}

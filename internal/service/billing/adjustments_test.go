@@ -58,14 +58,17 @@ func TestAPersonAdjustsATotalAndTakesItBack(t *testing.T) {
 	made := w.mustAdjust("calls", "ann", "2026-10", "-2.5")
 	seq := w.head()
 	id := fmt.Sprintf("adj_%d", seq)
-	want := usage.Adjustment{ID: id, Seq: seq, At: calendar.FromTime(start), Meter: 1, Customer: "ann", Month: period(t, "2026-10"),
+	want := usage.Adjustment{ID: id, Seq: seq, At: calendar.FromTime(start), Meter: 1, Customer: "ann",
+		Month:  period(t, "2026-10"),
 		Amount: number(t, "-2.5"), Reason: "goodwill", Actor: "k1"}
 	wantSame(t, made, want)
 	if got := w.total(t, "calls", "ann", "2026-10"); got != "-2.5" {
 		t.Errorf("total %s", got)
 	}
-	wantSame(t, w.change(seq).Event, audit.Event{Type: "adjustment.created", Source: "api", Actor: "k1", EntityType: "adjustment", EntityID: id,
-		Payload: `{"id":"` + id + `","meter":"calls","customer":"ann","period":"2026-10","amount":"-2.5","reason":"goodwill"}`})
+	wantSame(t, w.change(seq).Event, audit.Event{Type: "adjustment.created", Source: "api", Actor: "k1",
+		EntityType: "adjustment", EntityID: id,
+		Payload: `{"id":"` + id + `","meter":"calls","customer":"ann","period":"2026-10","amount":"-2.5",` +
+			`"reason":"goodwill"}`})
 
 	w.now = w.now.Add(time.Hour)
 	back, err := w.Revert(t.Context(), "k2", "acme", id)
@@ -73,10 +76,13 @@ func TestAPersonAdjustsATotalAndTakesItBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	backID := fmt.Sprintf("adj_%d", seq+1)
-	wantSame(t, back, usage.Adjustment{ID: backID, Seq: seq + 1, At: calendar.FromTime(w.now), Meter: 1, Customer: "ann", Month: want.Month,
+	wantSame(t, back, usage.Adjustment{ID: backID, Seq: seq + 1, At: calendar.FromTime(w.now), Meter: 1,
+		Customer: "ann", Month: want.Month,
 		Amount: number(t, "2.5"), Reason: "reverts " + id, Actor: "k2", Reverts: id})
-	wantSame(t, w.change(seq+1).Event, audit.Event{Type: "adjustment.reverted", Source: "api", Actor: "k2", EntityType: "adjustment", EntityID: backID,
-		Payload: `{"id":"` + backID + `","meter":"calls","customer":"ann","period":"2026-10","amount":"2.5","reason":"reverts ` + id + `","reverts":"` + id + `"}`})
+	wantSame(t, w.change(seq+1).Event, audit.Event{Type: "adjustment.reverted", Source: "api", Actor: "k2",
+		EntityType: "adjustment", EntityID: backID,
+		Payload: `{"id":"` + backID + `","meter":"calls","customer":"ann","period":"2026-10","amount":"2.5",` +
+			`"reason":"reverts ` + id + `","reverts":"` + id + `"}`})
 	if got := w.total(t, "calls", "ann", "2026-10"); got != "nothing" {
 		t.Errorf("total %s", got)
 	}
@@ -119,7 +125,8 @@ func TestAdjustmentsThatAreRefused(t *testing.T) {
 			t.Errorf("%s: %v, want %s", name, err, c.want)
 		}
 	}
-	for _, id := range []string{"", "adj_", "adj_0", "adj_1", "adj_999", "nonsense", fmt.Sprintf("adj_0%d_1", late.Seq), fmt.Sprintf("adj_%d_2", late.Seq), fmt.Sprintf("adj_%d", late.Seq)} {
+	for _, id := range []string{"", "adj_", "adj_0", "adj_1", "adj_999", "nonsense", fmt.Sprintf("adj_0%d_1", late.Seq),
+		fmt.Sprintf("adj_%d_2", late.Seq), fmt.Sprintf("adj_%d", late.Seq)} {
 		_, err := w.Adjustment(t.Context(), "acme", id)
 		wantCode(t, err, problem.NotFound)
 		_, err = w.Revert(t.Context(), "k", "acme", id)
@@ -158,7 +165,8 @@ func TestAnAdjustmentThatDoesNotFitIsRefused(t *testing.T) {
 	if w.head() != head {
 		t.Error("a refusal left a row")
 	}
-	if _, err := w.Adjust(t.Context(), "k", "acme", "calls", "ann", period(t, "2026-11"), number(t, "-1"), "r"); err != nil {
+	if _, err := w.Adjust(t.Context(), "k", "acme", "calls", "ann", period(t, "2026-11"), number(t, "-1"),
+		"r"); err != nil {
 		t.Error(err)
 	}
 }
@@ -203,7 +211,8 @@ func history(t *testing.T) *world {
 }
 
 func adjustmentLine(a usage.Adjustment) string {
-	return strings.TrimSpace(fmt.Sprintf("%s %d %s %s %s (%s) %s%s %s", a.ID, a.Meter, a.Customer, a.Month, a.Amount, a.Reason, a.Actor, a.Event, a.Reverted))
+	return strings.TrimSpace(fmt.Sprintf("%s %d %s %s %s (%s) %s%s %s", a.ID, a.Meter, a.Customer, a.Month, a.Amount,
+		a.Reason, a.Actor, a.Event, a.Reverted))
 }
 
 func TestAdjustmentsOfPeopleAndLateRowsAreListedInRowOrder(t *testing.T) {

@@ -60,7 +60,8 @@ func newWorldOn(t handle, open func(now func() time.Time) store.Store) *world {
 	}
 	for _, m := range []meter.Meter{
 		{Slug: "calls", Aggregation: meter.Sum}, {Slug: "peak", Aggregation: meter.Max},
-		{Slug: "in", Aggregation: meter.Sum, EventType: "llm", ValueProperty: "in"}, {Slug: "out", Aggregation: meter.Sum, EventType: "llm", ValueProperty: "out"},
+		{Slug: "in", Aggregation: meter.Sum, EventType: "llm", ValueProperty: "in"},
+		{Slug: "out", Aggregation: meter.Sum, EventType: "llm", ValueProperty: "out"},
 	} {
 		m.Lateness, m.Future = meter.DefaultLateness, meter.DefaultFuture
 		if _, err := w.registry.CreateMeter(t.Context(), "k", "acme", m); err != nil {
@@ -74,8 +75,9 @@ func newWorldOn(t handle, open func(now func() time.Time) store.Store) *world {
 func (w *world) record(to, customer, at, quantity string) usage.Verdict {
 	w.Helper()
 	w.events++
-	e := usage.Event{ID: fmt.Sprintf("e%d", w.events), Customer: customer, Time: moment(w, at), Quantity: number(w, quantity),
-		Given: usage.GivenCustomer | usage.GivenTime | usage.GivenQuantity}
+	e := usage.Event{ID: fmt.Sprintf("e%d", w.events), Customer: customer, Time: moment(w, at),
+		Quantity: number(w, quantity),
+		Given:    usage.GivenCustomer | usage.GivenTime | usage.GivenQuantity}
 	if to == "llm" {
 		e.Type, e.Given = to, e.Given|usage.GivenType|usage.GivenProperties
 		e.Quantity, e.Given = amount.One, e.Given&^usage.GivenQuantity

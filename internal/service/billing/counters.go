@@ -33,7 +33,8 @@ type CounterFilter struct {
 // Counters lists counters in the order (month, meter, customer), after the given place, leaving out those without rows
 // and adjustments. It looks at a bounded number of them: next is where to go on, also from a page with few or no items,
 // and nil at the end. Errors: NotFound (tenant, or the filter's meter), Invalid (the ledger has not got there).
-func (s *Service) Counters(ctx context.Context, tenantID string, f CounterFilter, after *store.CounterPlace, limit int) (items []Counter, next *store.CounterPlace, err error) {
+func (s *Service) Counters(ctx context.Context, tenantID string, f CounterFilter, after *store.CounterPlace,
+	limit int) (items []Counter, next *store.CounterPlace, err error) {
 	err = s.ledgers.View(ctx, tenantID, func(v store.View) (err error) {
 		if !f.AsOf.IsPresent() {
 			items, next, err = s.countersThen(v, f, after, limit)
@@ -229,7 +230,8 @@ func isEmpty(c *usage.Counter) bool {
 
 // at copies a counter out of a walk.
 func at(p store.CounterPlace, c *usage.Counter) Counter {
-	out := Counter{Meter: meter.Meter{Slug: strings.Clone(p.Meter)}, Customer: strings.Clone(p.Customer), Month: p.Month, Counter: *c}
+	out := Counter{Meter: meter.Meter{Slug: strings.Clone(p.Meter)}, Customer: strings.Clone(p.Customer),
+		Month: p.Month, Counter: *c}
 	out.OnTime.LastKey = bytes.Clone(c.OnTime.LastKey)
 	if c.Late != nil {
 		late := *c.Late

@@ -85,7 +85,8 @@ func TestFilteredPagesTogetherAreTheFilteredList(t *testing.T) {
 			Meter:    rapid.SampledFrom([]string{"", "", "calls", "in", "out", "peak"}).Draw(rt, "meter"),
 			Customer: rapid.SampledFrom([]string{"", "", "ann", "bob", "cat", "eve", "a", "zoe"}).Draw(rt, "customer"),
 		}
-		month := rapid.SampledFrom([]string{"", "", "2026-08", "2026-09", "2026-10", "2026-11", "2026-12"}).Draw(rt, "month")
+		month := rapid.SampledFrom([]string{"", "", "2026-08", "2026-09", "2026-10", "2026-11",
+			"2026-12"}).Draw(rt, "month")
 		if month != "" {
 			m := period(t, month)
 			f.Month = &m
@@ -95,7 +96,8 @@ func TestFilteredPagesTogetherAreTheFilteredList(t *testing.T) {
 		var want []string
 		for _, l := range sampleLines {
 			p := strings.Fields(l)
-			if (month == "" || p[0] == month) && (f.Meter == "" || p[1] == f.Meter) && (f.Customer == "" || p[2] == f.Customer) {
+			if (month == "" || p[0] == month) && (f.Meter == "" || p[1] == f.Meter) &&
+				(f.Customer == "" || p[2] == f.Customer) {
 				want = append(want, l)
 			}
 		}
@@ -122,14 +124,16 @@ func TestAnExactFilterIsAPointRead(t *testing.T) {
 	w := sample(t)
 	m := period(t, "2026-10")
 	w.store.walks = 0
-	items, next, err := w.Counters(t.Context(), "acme", CounterFilter{Meter: "calls", Customer: "fay", Month: &m}, nil, 100)
+	items, next, err := w.Counters(t.Context(), "acme", CounterFilter{Meter: "calls", Customer: "fay", Month: &m}, nil,
+		100)
 	if err != nil || next != nil || w.store.walks != 0 {
 		t.Fatalf("next %v, %v, %d walks", next, err, w.store.walks)
 	}
 	wantSame(t, lines(items), []string{"2026-10 calls fay closed 9"})
 	for after, want := range map[string]int{"fax": 1, "fay": 0, "faz": 0} {
 		place := store.CounterPlace{Month: m, Meter: "calls", Customer: after}
-		if rest, _, err := w.Counters(t.Context(), "acme", CounterFilter{Meter: "calls", Customer: "fay", Month: &m}, &place, 100); err != nil || len(rest) != want {
+		if rest, _, err := w.Counters(t.Context(), "acme", CounterFilter{Meter: "calls", Customer: "fay", Month: &m},
+			&place, 100); err != nil || len(rest) != want {
 			t.Errorf("after %s: %d items, %v", after, len(rest), err)
 		}
 	}
@@ -246,7 +250,8 @@ func TestCountersAreCopies(t *testing.T) {
 	*before.Late = *items[0].Late
 	w.now = w.now.Add(time.Hour)
 	w.record("calls", "ann", "2026-11-12", "3")
-	if !items[0].OnTime.Equal(&before.OnTime) || !items[0].Late.Equal(before.Late) || items[0].Watermark != moment(t, "2026-11-10") {
+	if !items[0].OnTime.Equal(&before.OnTime) || !items[0].Late.Equal(before.Late) ||
+		items[0].Watermark != moment(t, "2026-11-10") {
 		t.Errorf("the listed counter changed: %+v", items[0])
 	}
 	if items[0].Month != calendar.MonthOf(moment(t, "2026-11-10")) {

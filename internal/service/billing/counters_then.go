@@ -11,7 +11,8 @@ import (
 
 // countersThen lists counters as they were. Counters never go away, so that those of today name all that there were;
 // each is folded anew from its rows.
-func (s *Service) countersThen(v store.View, f CounterFilter, after *store.CounterPlace, limit int) (items []Counter, next *store.CounterPlace, err error) {
+func (s *Service) countersThen(v store.View, f CounterFilter, after *store.CounterPlace,
+	limit int) (items []Counter, next *store.CounterPlace, err error) {
 	then, err := asof.Open(v, f.AsOf)
 	if err != nil {
 		return nil, nil, err

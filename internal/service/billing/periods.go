@@ -29,7 +29,8 @@ type Period struct {
 // confirmed, a later one not; closing a closed one changes nothing. The period is returned without its seal, which
 // reads every counter of the month: this may run inside the transaction of a request, which holds up every commit.
 // Errors: NotFound, Invalid (it has not begun), PeriodNotOver (and not confirmed), TenantClosed.
-func (s *Service) ClosePeriod(ctx context.Context, actor, tenantID string, m calendar.Month, confirmed bool) (closed Period, err error) {
+func (s *Service) ClosePeriod(ctx context.Context, actor, tenantID string, m calendar.Month,
+	confirmed bool) (closed Period, err error) {
 	err = s.ledgers.Update(ctx, tenantID, func(tx store.Tx, _ tenant.Tenant) error {
 		p, err := store.Period(tx, m)
 		switch {
@@ -39,7 +40,9 @@ func (s *Service) ClosePeriod(ctx context.Context, actor, tenantID string, m cal
 		case m.Start() > tx.Now():
 			return problem.At("period", "%s has not begun: a period can be closed once it has", m)
 		case m.End() > tx.Now() && !confirmed:
-			return problem.New(problem.PeriodNotOver, `%s is not over until %s: what comes after a close is an adjustment. To close it all the same send {"confirm":true}`, m, m.End())
+			return problem.New(problem.PeriodNotOver,
+				"%s is not over until %s: what comes after a close is an adjustment. "+
+					`To close it all the same send {"confirm":true}`, m, m.End())
 		default:
 			if err := closeOnce(tx, actor, m); err != nil {
 				return err
@@ -69,7 +72,8 @@ func closeOnce(tx store.Tx, actor string, m calendar.Month) error {
 	payload := struct {
 		Period string `json:"period"`
 	}{m.String()}
-	_, err = ledgers.Append(tx, actor, audit.Of(periodEntity, "closed", m.String()), payload, usage.PeriodKind.State(&usage.Period{Month: m, Actor: actor}))
+	_, err = ledgers.Append(tx, actor, audit.Of(periodEntity, "closed", m.String()), payload,
+		usage.PeriodKind.State(&usage.Period{Month: m, Actor: actor}))
 	return err
 }
 

@@ -52,7 +52,8 @@ func (s *Service) Periods(ctx context.Context, tenantID string, from calendar.Mo
 }
 
 // PeriodsThen is Periods as they were. Errors also: Invalid (the ledger has not got there).
-func (s *Service) PeriodsThen(ctx context.Context, tenantID string, from calendar.Month, limit int, asOf asof.Point) ([]Period, error) {
+func (s *Service) PeriodsThen(ctx context.Context, tenantID string, from calendar.Month, limit int,
+	asOf asof.Point) ([]Period, error) {
 	var list []usage.Period
 	err := s.ledgers.View(ctx, tenantID, func(v store.View) (err error) {
 		if asOf.IsPresent() {

@@ -24,8 +24,10 @@ func TestAPeriodIsClosedOnce(t *testing.T) {
 	w.record("calls", "ann", "2026-10-05", "1")
 	closed := w.mustClose("2026-10")
 	seq := w.head()
-	wantSame(t, closed.Period, usage.Period{Month: month, Closed: true, ClosedAt: calendar.FromTime(start), Seq: seq, Actor: "k1"})
-	wantSame(t, w.change(seq).Event, audit.Event{Type: "period.closed", Source: "api", Actor: "k1", EntityType: "period", EntityID: "2026-10", Payload: `{"period":"2026-10"}`})
+	wantSame(t, closed.Period, usage.Period{Month: month, Closed: true, ClosedAt: calendar.FromTime(start),
+		Seq: seq, Actor: "k1"})
+	wantSame(t, w.change(seq).Event, audit.Event{Type: "period.closed", Source: "api", Actor: "k1",
+		EntityType: "period", EntityID: "2026-10", Payload: `{"period":"2026-10"}`})
 
 	w.now = w.now.Add(time.Hour)
 	again, err := w.ClosePeriod(t.Context(), "k2", "acme", month, false)

@@ -141,15 +141,16 @@ func (r *replaying) plan(ctx context.Context) (places []store.CounterPlace, err 
 		if r.q.Meter != "" && r.meters[r.q.Meter].Number == 0 {
 			return problem.New(problem.NotFound, "no meter %q", r.q.Meter)
 		}
-		return v.Counters(store.CounterPlace{Month: r.q.Month, Meter: r.q.Meter}, func(p store.CounterPlace, _ *usage.Counter) bool {
-			if p.Month != r.q.Month || r.q.Meter != "" && p.Meter != r.q.Meter {
-				return false
-			}
-			if r.q.Customer == "" || p.Customer == r.q.Customer {
-				places = append(places, p)
-			}
-			return true
-		})
+		return v.Counters(store.CounterPlace{Month: r.q.Month, Meter: r.q.Meter},
+			func(p store.CounterPlace, _ *usage.Counter) bool {
+				if p.Month != r.q.Month || r.q.Meter != "" && p.Meter != r.q.Meter {
+					return false
+				}
+				if r.q.Customer == "" || p.Customer == r.q.Customer {
+					places = append(places, p)
+				}
+				return true
+			})
 	})
 	return places, err
 }
@@ -249,10 +250,12 @@ func (r *replaying) compare(p store.CounterPlace, rows []usage.Arrival, closed u
 // arrivals reads a counter's rows in the order they came.
 func arrivals(v store.View, id usage.CounterID) ([]usage.Arrival, error) {
 	var rows []usage.Arrival
-	q := store.SliceQuery{Meter: id.Meter, Customer: id.Customer, From: id.Month.Start(), To: id.Month.End(), Wants: store.WantKeys | store.WantMembers}
+	q := store.SliceQuery{Meter: id.Meter, Customer: id.Customer, From: id.Month.Start(), To: id.Month.End(),
+		Wants: store.WantKeys | store.WantMembers}
 	err := v.Slice(q, func(s *store.Slice) error {
 		for i := range s.Seq {
-			a := usage.Arrival{Seq: s.Seq[i], Time: s.Time[i], Value: s.Value[i], Key: usage.Key{Space: s.Key[i].Space, Name: strings.Clone(s.Key[i].Name)},
+			a := usage.Arrival{Seq: s.Seq[i], Time: s.Time[i], Value: s.Value[i],
+				Key:    usage.Key{Space: s.Key[i].Space, Name: strings.Clone(s.Key[i].Name)},
 				Member: strings.Clone(s.Member[i])}
 			if s.Corrects != nil {
 				a.Corrects = strings.Clone(s.Corrects[i])
@@ -291,7 +294,8 @@ func (r *replaying) apply(ctx context.Context, p store.CounterPlace, d *computed
 			return errChanged
 		}
 		inForce, _ := r.before(counter).inForce()
-		made, err := adjust(tx, "created", p.Meter, usage.Adjustment{Meter: counter.Meter, Customer: p.Customer, Month: p.Month, Amount: d.Amount(),
+		made, err := adjust(tx, "created", p.Meter, usage.Adjustment{Meter: counter.Meter, Customer: p.Customer,
+			Month: p.Month, Amount: d.Amount(),
 			Reason: r.q.Reason, Actor: r.q.Actor, Replay: r.q.settings().over(inForce).String()})
 		id = made.ID
 		return err

@@ -51,7 +51,8 @@ func TestReplayWithAnotherAggregation(t *testing.T) {
 	head := w.head()
 	q := ReplayRequest{Month: period(t, "2026-11"), Meter: "calls", Aggregation: set(meter.Max)}
 	n := amount.FromInt
-	want := []Difference{{Meter: "calls", Customer: "ann", OnTimeBefore: n(16), OnTimeAfter: n(7), TotalBefore: n(16), TotalAfter: n(7)}}
+	want := []Difference{{Meter: "calls", Customer: "ann", OnTimeBefore: n(16), OnTimeAfter: n(7), TotalBefore: n(16),
+		TotalAfter: n(7)}}
 	wantSame(t, w.replay(q), want)
 	if w.head() != head {
 		t.Error("a replay that was only asked for left a row")
@@ -63,10 +64,12 @@ func TestReplayAppliesOnce(t *testing.T) {
 	for _, q := range []string{"5", "7", "4"} {
 		w.record("calls", "ann", "2026-11-10", q)
 	}
-	if _, err := w.Adjust(t.Context(), "k", "acme", "calls", "ann", period(t, "2026-11"), amount.FromInt(2), "goodwill"); err != nil {
+	if _, err := w.Adjust(t.Context(), "k", "acme", "calls", "ann", period(t, "2026-11"), amount.FromInt(2),
+		"goodwill"); err != nil {
 		t.Fatal(err)
 	}
-	q := ReplayRequest{Month: period(t, "2026-11"), Aggregation: set(meter.Max), Apply: true, Reason: "contract says peak", Actor: "operator"}
+	q := ReplayRequest{Month: period(t, "2026-11"), Aggregation: set(meter.Max), Apply: true,
+		Reason: "contract says peak", Actor: "operator"}
 	first := w.replay(q)
 	if len(first) != 1 || first[0].Adjustment == "" || w.total(t, "calls", "ann", "2026-11") != "9" {
 		t.Fatalf("got %+v, total %s", first, w.total(t, "calls", "ann", "2026-11"))
@@ -109,26 +112,32 @@ func replayInForce(t *testing.T, w *world) {
 	}
 	w.record("calls", "ann", "2026-11-02", "9") // late
 	month, n := period(t, "2026-11"), amount.FromInt
-	peak := ReplayRequest{Month: month, Meter: "calls", Aggregation: set(meter.Max), Apply: true, Reason: "peak", Actor: "operator"}
+	peak := ReplayRequest{Month: month, Meter: "calls", Aggregation: set(meter.Max), Apply: true, Reason: "peak",
+		Actor: "operator"}
 	first := w.replay(peak)
-	wantSame(t, first, []Difference{{Meter: "calls", Customer: "ann", OnTimeBefore: n(16), OnTimeAfter: n(7), TotalBefore: n(25), TotalAfter: n(9), Adjustment: first[0].Adjustment}})
+	wantSame(t, first, []Difference{{Meter: "calls", Customer: "ann", OnTimeBefore: n(16), OnTimeAfter: n(7),
+		TotalBefore: n(25), TotalAfter: n(9), Adjustment: first[0].Adjustment}})
 	if got := w.replay(ReplayRequest{Month: month}); len(got) != 0 {
 		t.Errorf("the settings in force propose %+v", got)
 	}
 	if got := w.replay(peak); len(got) != 0 {
 		t.Errorf("the same again proposes %+v", got)
 	}
-	strict := ReplayRequest{Month: month, Late: set(meter.Reject), Apply: true, Reason: "late ones are refused", Actor: "operator"}
+	strict := ReplayRequest{Month: month, Late: set(meter.Reject), Apply: true, Reason: "late ones are refused",
+		Actor: "operator"}
 	second := w.replay(strict)
-	wantSame(t, second, []Difference{{Meter: "calls", Customer: "ann", OnTimeBefore: n(7), OnTimeAfter: n(7), TotalBefore: n(9), TotalAfter: n(7), Refused: 1, Adjustment: second[0].Adjustment}})
-	if a, err := w.Adjustment(t.Context(), "acme", second[0].Adjustment); err != nil || a.Replay != "aggregation=max late=reject" || a.Amount.String() != "-2" {
+	wantSame(t, second, []Difference{{Meter: "calls", Customer: "ann", OnTimeBefore: n(7), OnTimeAfter: n(7),
+		TotalBefore: n(9), TotalAfter: n(7), Refused: 1, Adjustment: second[0].Adjustment}})
+	if a, err := w.Adjustment(t.Context(), "acme", second[0].Adjustment); err != nil ||
+		a.Replay != "aggregation=max late=reject" || a.Amount.String() != "-2" {
 		t.Errorf("%+v, %v", a, err)
 	}
 	if got := w.replay(ReplayRequest{Month: month}); len(got) != 0 {
 		t.Errorf("the settings in force propose %+v", got)
 	}
 	third := w.replay(ReplayRequest{Month: month, Meter: "calls", Aggregation: set(meter.Min)})
-	wantSame(t, third, []Difference{{Meter: "calls", Customer: "ann", OnTimeBefore: n(7), OnTimeAfter: n(4), TotalBefore: n(7), TotalAfter: n(4), Refused: 1}})
+	wantSame(t, third, []Difference{{Meter: "calls", Customer: "ann", OnTimeBefore: n(7), OnTimeAfter: n(4),
+		TotalBefore: n(7), TotalAfter: n(4), Refused: 1}})
 	if _, err := w.Revert(t.Context(), "k", "acme", second[0].Adjustment); err != nil {
 		t.Fatal(err)
 	}
@@ -137,17 +146,20 @@ func replayInForce(t *testing.T, w *world) {
 	}
 	w.record("calls", "ann", "2026-11-11", "8")
 	got := w.replay(ReplayRequest{Month: month})
-	wantSame(t, got, []Difference{{Meter: "calls", Customer: "ann", OnTimeBefore: n(8), OnTimeAfter: n(8), TotalBefore: n(17), TotalAfter: n(9)}})
+	wantSame(t, got, []Difference{{Meter: "calls", Customer: "ann", OnTimeBefore: n(8), OnTimeAfter: n(8),
+		TotalBefore: n(17), TotalAfter: n(9)}})
 }
 
 func TestSettingsReadBack(t *testing.T) {
-	for _, s := range []settings{{}, {Aggregation: set(meter.Avg)}, {Late: set(meter.Adjust)}, {set(36 * time.Hour), set(meter.Reject), set(meter.Unique)}} {
+	for _, s := range []settings{{}, {Aggregation: set(meter.Avg)}, {Late: set(meter.Adjust)},
+		{set(36 * time.Hour), set(meter.Reject), set(meter.Unique)}} {
 		got, err := parseSettings(s.String())
 		if err != nil || got.String() != s.String() {
 			t.Errorf("%s is read as %s, %v", s, got, err)
 		}
 	}
-	for _, bad := range []string{"", "aggregation=median", "late=never", "lateness=long", "color=red", "aggregation=max,late=reject"} {
+	for _, bad := range []string{"", "aggregation=median", "late=never", "lateness=long", "color=red",
+		"aggregation=max,late=reject"} {
 		if got, err := parseSettings(bad); err == nil {
 			t.Errorf("%q is read as %s", bad, got)
 		}
@@ -158,7 +170,8 @@ func TestRevertingAReplayLetsItBeAppliedAgain(t *testing.T) {
 	w := newWorld(t)
 	w.record("calls", "ann", "2026-11-10", "5")
 	w.record("calls", "ann", "2026-11-10", "7")
-	q := ReplayRequest{Month: period(t, "2026-11"), Aggregation: set(meter.Max), Apply: true, Reason: "peak", Actor: "operator"}
+	q := ReplayRequest{Month: period(t, "2026-11"), Aggregation: set(meter.Max), Apply: true, Reason: "peak",
+		Actor: "operator"}
 	made := w.replay(q)
 	if _, err := w.Revert(t.Context(), "k", "acme", made[0].Adjustment); err != nil {
 		t.Fatal(err)
@@ -178,9 +191,11 @@ func TestReplayWithAnotherLateness(t *testing.T) {
 	w.record("calls", "ann", "2026-11-07", "7") // late by 48 h, not by 96
 	n := amount.FromInt
 	got := w.replay(ReplayRequest{Month: period(t, "2026-11"), Lateness: set(96 * time.Hour)})
-	wantSame(t, got, []Difference{{Meter: "calls", Customer: "ann", OnTimeBefore: n(5), OnTimeAfter: n(12), TotalBefore: n(12), TotalAfter: n(12)}})
+	wantSame(t, got, []Difference{{Meter: "calls", Customer: "ann", OnTimeBefore: n(5), OnTimeAfter: n(12),
+		TotalBefore: n(12), TotalAfter: n(12)}})
 	got = w.replay(ReplayRequest{Month: period(t, "2026-11"), Late: set(meter.Reject)})
-	wantSame(t, got, []Difference{{Meter: "calls", Customer: "ann", OnTimeBefore: n(5), OnTimeAfter: n(5), TotalBefore: n(12), TotalAfter: n(5), Refused: 1}})
+	wantSame(t, got, []Difference{{Meter: "calls", Customer: "ann", OnTimeBefore: n(5), OnTimeAfter: n(5),
+		TotalBefore: n(12), TotalAfter: n(5), Refused: 1}})
 }
 
 func TestReplayOfAClosedPeriodGoesIntoTheNextBill(t *testing.T) {
@@ -189,7 +204,8 @@ func TestReplayOfAClosedPeriodGoesIntoTheNextBill(t *testing.T) {
 	w.record("calls", "ann", "2026-10-11", "7")
 	closed := w.sealed("2026-10")
 	w.record("calls", "ann", "2026-10-12", "1")
-	w.replay(ReplayRequest{Month: period(t, "2026-10"), Aggregation: set(meter.Max), Apply: true, Reason: "peak", Actor: "operator"})
+	w.replay(ReplayRequest{Month: period(t, "2026-10"), Aggregation: set(meter.Max), Apply: true, Reason: "peak",
+		Actor: "operator"})
 	after, err := w.Period(t.Context(), "acme", period(t, "2026-10"))
 	if err != nil {
 		t.Fatal(err)
@@ -220,7 +236,8 @@ func TestReplayFindsWhatOthersAdjustedMeanwhile(t *testing.T) {
 	w := newWorld(t)
 	w.record("calls", "ann", "2026-11-10", "5")
 	w.record("calls", "ann", "2026-11-11", "7")
-	q := ReplayRequest{Tenant: "acme", Month: period(t, "2026-11"), Meter: "calls", Aggregation: set(meter.Max), Apply: true, Reason: "peak", Actor: "operator"}
+	q := ReplayRequest{Tenant: "acme", Month: period(t, "2026-11"), Meter: "calls", Aggregation: set(meter.Max),
+		Apply: true, Reason: "peak", Actor: "operator"}
 	s := New(&interrupted{w.store.Store, func() {
 		w.replay(q)
 		w.mustAdjust("calls", "ann", "2026-11", "5")
@@ -260,13 +277,16 @@ func TestReplayEqualsAMeterThatAlwaysHadTheSettings(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		aggregations := []meter.Aggregation{meter.Sum, meter.Count, meter.Min, meter.Max, meter.Last, meter.Avg}
 		other := meter.Meter{Slug: "other", Aggregation: rapid.SampledFrom(aggregations).Draw(rt, "aggregation"),
-			Lateness: time.Duration(rapid.IntRange(0, 200).Draw(rt, "lateness")) * time.Hour, Late: rapid.SampledFrom([]meter.Late{meter.Adjust, meter.Reject}).Draw(rt, "late"), Future: meter.DefaultFuture}
+			Lateness: time.Duration(rapid.IntRange(0, 200).Draw(rt, "lateness")) * time.Hour,
+			Late:     rapid.SampledFrom([]meter.Late{meter.Adjust, meter.Reject}).Draw(rt, "late"),
+			Future:   meter.DefaultFuture}
 		w := newWorld(rt)
 		if _, err := w.registry.CreateMeter(rt.Context(), "k", "acme", other); err != nil {
 			rt.Fatal(err)
 		}
 		sendTwice(rt, w, other.Aggregation == meter.Count)
-		got := w.replay(ReplayRequest{Month: period(rt, "2026-11"), Meter: "calls", Lateness: &other.Lateness, Late: &other.Late, Aggregation: &other.Aggregation,
+		got := w.replay(ReplayRequest{Month: period(rt, "2026-11"), Meter: "calls", Lateness: &other.Lateness,
+			Late: &other.Late, Aggregation: &other.Aggregation,
 			Apply: true, Reason: "as other", Actor: "operator"})
 		if have, want := w.total(rt, "calls", "ann", "2026-11"), w.total(rt, "other", "ann", "2026-11"); have != want {
 			rt.Fatalf("replayed to %s, the other meter has %s (%+v)", have, want, got)
@@ -278,9 +298,11 @@ func TestReplayEqualsAMeterThatAlwaysHadTheSettings(t *testing.T) {
 func sendTwice(rt *rapid.T, w *world, ones bool) {
 	facts := 0
 	for i := range rapid.IntRange(1, 25).Draw(rt, "facts") {
-		e := usage.Event{ID: fmt.Sprint("-", i), Quantity: amount.FromInt(int64(rapid.IntRange(0, 9).Draw(rt, "quantity"))), Given: usage.GivenQuantity}
+		e := usage.Event{ID: fmt.Sprint("-", i),
+			Quantity: amount.FromInt(int64(rapid.IntRange(0, 9).Draw(rt, "quantity"))), Given: usage.GivenQuantity}
 		if facts > 0 && rapid.IntRange(0, 4).Draw(rt, "correct") == 0 {
-			e.ID, e.Corrects, e.Reason = fmt.Sprint("-c", i), fmt.Sprint("-", rapid.IntRange(0, facts-1).Draw(rt, "target")), "mistake"
+			e.ID, e.Corrects, e.Reason = fmt.Sprint("-c", i),
+				fmt.Sprint("-", rapid.IntRange(0, facts-1).Draw(rt, "target")), "mistake"
 			e.Quantity, _ = e.Quantity.Sub(amount.FromInt(5))
 			if first := w.try("calls", e); first.Seq != 0 {
 				w.try("other", e)
@@ -288,7 +310,8 @@ func sendTwice(rt *rapid.T, w *world, ones bool) {
 			continue
 		}
 		at := start.Add(-time.Duration(rapid.IntRange(0, 300).Draw(rt, "hours")) * time.Hour)
-		e.ID, e.Customer, e.Time, e.Given = fmt.Sprint("-", facts), "ann", calendar.FromTime(at), e.Given|usage.GivenCustomer|usage.GivenTime|usage.GivenMeter
+		e.ID, e.Customer, e.Time, e.Given = fmt.Sprint("-", facts), "ann", calendar.FromTime(at),
+			e.Given|usage.GivenCustomer|usage.GivenTime|usage.GivenMeter
 		facts++
 		if ones {
 			e.Quantity = amount.One

@@ -40,7 +40,8 @@ func (s *Service) closeDueOf(ctx context.Context, tenantID string, grace time.Du
 		return 0, err
 	}
 	for _, m := range due {
-		err := s.ledgers.Update(ctx, tenantID, func(tx store.Tx, _ tenant.Tenant) error { return closeOnce(tx, audit.ActorSystem, m) })
+		err := s.ledgers.Update(ctx, tenantID,
+			func(tx store.Tx, _ tenant.Tenant) error { return closeOnce(tx, audit.ActorSystem, m) })
 		if err != nil {
 			return closed, err
 		}

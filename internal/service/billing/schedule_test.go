@@ -41,7 +41,8 @@ func TestAMonthIsDueOnceLatenessAndGraceHavePassed(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.record("calls", "ann", "2026-11-05", "1")
-	due := period(t, "2026-11").End().Time().Add(slow.Lateness + grace) // of the slowest meter, whether it was used or not
+	due := period(t, "2026-11").End().Time().Add(slow.Lateness +
+		grace) // of the slowest meter, whether it was used or not
 	w.now = due.Add(-time.Microsecond)
 	if n := w.mustCloseDue(grace); n != 0 || w.isClosed("2026-11") {
 		t.Fatalf("%d periods closed a moment too early", n)
@@ -50,7 +51,8 @@ func TestAMonthIsDueOnceLatenessAndGraceHavePassed(t *testing.T) {
 	if n := w.mustCloseDue(grace); n != 1 || !w.isClosed("2026-11") {
 		t.Fatalf("%d periods closed when one was due", n)
 	}
-	wantSame(t, w.change(w.head()).Event, audit.Event{Type: "period.closed", Source: audit.SourceSystem, Actor: audit.ActorSystem, EntityType: "period",
+	wantSame(t, w.change(w.head()).Event, audit.Event{Type: "period.closed", Source: audit.SourceSystem,
+		Actor: audit.ActorSystem, EntityType: "period",
 		EntityID: "2026-11", Payload: `{"period":"2026-11"}`})
 	head := w.head()
 	if n := w.mustCloseDue(grace); n != 0 || w.head() != head {

@@ -28,7 +28,8 @@ var stores = map[string]func(t *testing.T, now func() time.Time) store.Store{
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := postgres.Open(context.Background(), postgres.Options{URL: url, Now: now, MaxConns: 4, SkipMigrations: true})
+		s, err := postgres.Open(context.Background(),
+			postgres.Options{URL: url, Now: now, MaxConns: 4, SkipMigrations: true})
 		return closing(t, s, err)
 	},
 }

@@ -50,11 +50,12 @@ func (k Kind) rows() ledger.RowKind {
 
 // Filter says which rows are wanted; zero fields take any.
 type Filter struct {
-	Tenant   string           `json:"tenant,omitempty"`
-	Meter    string           `json:"meter,omitempty"` // of events: one of the meters that the event fed
-	Customer string           `json:"customer,omitempty"`
-	From     *calendar.Micros `json:"from,omitempty"` // of events: their own time, else the time of the commit; half open
-	To       *calendar.Micros `json:"to,omitempty"`
+	Tenant   string `json:"tenant,omitempty"`
+	Meter    string `json:"meter,omitempty"` // of events: one of the meters that the event fed
+	Customer string `json:"customer,omitempty"`
+	// From and To are half open: of events their own time, else the time of the commit.
+	From *calendar.Micros `json:"from,omitempty"`
+	To   *calendar.Micros `json:"to,omitempty"`
 }
 
 // Options of a run.

@@ -49,7 +49,8 @@ func newWorld(t *testing.T) *world {
 		}
 		for _, m := range []meter.Meter{
 			{Slug: "calls", Aggregation: meter.Sum}, {Slug: "users", Aggregation: meter.Unique, UniqueProperty: "user"},
-			{Slug: "in", Aggregation: meter.Sum, EventType: "llm", ValueProperty: "in"}, {Slug: "out", Aggregation: meter.Sum, EventType: "llm", ValueProperty: "out"},
+			{Slug: "in", Aggregation: meter.Sum, EventType: "llm", ValueProperty: "in"},
+			{Slug: "out", Aggregation: meter.Sum, EventType: "llm", ValueProperty: "out"},
 		} {
 			m.Lateness, m.Future = meter.DefaultLateness, meter.DefaultFuture
 			if _, err := reg.CreateMeter(t.Context(), "k", id, m); err != nil {
@@ -68,16 +69,21 @@ func (w *world) send(tenantID string, rounds int) {
 		n := w.sent
 		at := start.Add(-time.Duration(n%7) * 20 * time.Hour)
 		event := func(id string) usage.Event {
-			return usage.Event{ID: fmt.Sprint(id, n), Customer: []string{"ann", "bob, \"jr\"\nline", "zoë"}[n%3], Time: calendar.FromTime(at), Quantity: amount.FromInt(int64(n)),
+			return usage.Event{ID: fmt.Sprint(id, n), Customer: []string{"ann", "bob, \"jr\"\nline", "zoë"}[n%3],
+				Time: calendar.FromTime(at), Quantity: amount.FromInt(int64(n)),
 				Given: usage.GivenCustomer | usage.GivenTime | usage.GivenQuantity}
 		}
 		plain, unique, fed := event("plain"), event("unique"), event("fed")
 		plain.Meter, plain.Resource, plain.Given = "calls", "gpt", plain.Given|usage.GivenMeter|usage.GivenResource
-		unique.Meter, unique.Properties, unique.Given = "users", fmt.Sprintf(`{"user":"u%d"}`, n%4), unique.Given|usage.GivenMeter|usage.GivenProperties
-		fed.Type, fed.Properties, fed.Given = "llm", `{"in":0.25,"out":3}`, fed.Given&^usage.GivenQuantity|usage.GivenType|usage.GivenProperties
+		unique.Meter, unique.Properties, unique.Given = "users", fmt.Sprintf(`{"user":"u%d"}`, n%4),
+			unique.Given|usage.GivenMeter|usage.GivenProperties
+		fed.Type, fed.Properties, fed.Given = "llm", `{"in":0.25,"out":3}`,
+			fed.Given&^usage.GivenQuantity|usage.GivenType|usage.GivenProperties
 		fed.Quantity = amount.One
-		less := usage.Event{ID: fmt.Sprint("less", n), Corrects: plain.ID, Quantity: amount.One.Neg(), Reason: "sent by mistake", Given: usage.GivenQuantity}
-		verdicts, err := w.store.Record(w.Context(), store.Batch{Tenant: tenantID, Events: []usage.Event{plain, unique, fed, less}})
+		less := usage.Event{ID: fmt.Sprint("less", n), Corrects: plain.ID, Quantity: amount.One.Neg(),
+			Reason: "sent by mistake", Given: usage.GivenQuantity}
+		verdicts, err := w.store.Record(w.Context(), store.Batch{Tenant: tenantID,
+			Events: []usage.Event{plain, unique, fed, less}})
 		if err != nil {
 			w.Fatal(err)
 		}
@@ -152,7 +158,8 @@ func TestNDJSONHoldsEveryRow(t *testing.T) {
 		var out bytes.Buffer
 		w.mustRun(Options{Format: NDJSON, Kind: kind, Stream: &out})
 		want := texts(t, append(w.rows("acme", kind), w.rows("bolt", kind)...))
-		got := slices.DeleteFunc(strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n"), func(s string) bool { return strings.Contains(s, `"tenant":"_`) })
+		got := slices.DeleteFunc(strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n"),
+			func(s string) bool { return strings.Contains(s, `"tenant":"_`) })
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s: %s", kind, diff)
 		}
@@ -163,7 +170,8 @@ func TestSecretsStayInTheLedger(t *testing.T) {
 	w := newWorld(t)
 	var out bytes.Buffer
 	w.mustRun(Options{Format: NDJSON, Kind: Changes, Stream: &out})
-	if s := out.String(); !strings.Contains(s, "api_key.created") || strings.Contains(s, "salt") || strings.Contains(s, "hash") {
+	if s := out.String(); !strings.Contains(s, "api_key.created") || strings.Contains(s, "salt") ||
+		strings.Contains(s, "hash") {
 		t.Errorf("got %s", s)
 	}
 }
@@ -188,7 +196,8 @@ func TestParquetHoldsEveryRow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for column, logical := range map[string]string{"quantity": "DECIMAL(38,12)", "time": "TIMESTAMP(isAdjustedToUTC=true,unit=MICROS)"} {
+	for column, logical := range map[string]string{"quantity": "DECIMAL(38,12)",
+		"time": "TIMESTAMP(isAdjustedToUTC=true,unit=MICROS)"} {
 		if got := f.Root().Column(column).Type().LogicalType().String(); got != logical {
 			t.Errorf("%s is %s, want %s", column, got, logical)
 		}
@@ -204,7 +213,9 @@ func TestCSVHoldsEveryRow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Join(lines[0], ","); got != "tenant,seq,id,status,overage,meter,type,customer,resource,time,quantity,properties,client_id,corrects,reason,received_at,by,outcomes" {
+	const header = "tenant,seq,id,status,overage,meter,type,customer,resource,time,quantity,properties,client_id," +
+		"corrects,reason,received_at,by,outcomes"
+	if got := strings.Join(lines[0], ","); got != header {
 		t.Errorf("the header is %s", got)
 	}
 	want := w.rows("acme", Events)
@@ -213,7 +224,8 @@ func TestCSVHoldsEveryRow(t *testing.T) {
 	}
 	for i, line := range lines[1:] {
 		r, ok := want[i].(eventRecord)
-		if !ok || line[1] != fmt.Sprint(r.Seq) || line[7] != r.Customer || line[9] != r.Time.text() || line[10] != r.Quantity.text() || line[11] != string(r.Properties) {
+		if !ok || line[1] != fmt.Sprint(r.Seq) || line[7] != r.Customer || line[9] != r.Time.text() ||
+			line[10] != r.Quantity.text() || line[11] != string(r.Properties) {
 			t.Errorf("line %d is %q, want %+v", i, line, r)
 		}
 	}
@@ -222,10 +234,14 @@ func TestCSVHoldsEveryRow(t *testing.T) {
 // What a spreadsheet would compute has an apostrophe in CSV; the exact bytes are in the other formats.
 func TestCSVHoldsNoFormulas(t *testing.T) {
 	w := newWorld(t)
-	event := usage.Event{ID: "=1+1", Meter: "calls", Customer: "@sum", Resource: "-r", Time: calendar.FromTime(start), Quantity: amount.One, Properties: `{"a":"=1"}`,
-		Given: usage.GivenCustomer | usage.GivenTime | usage.GivenQuantity | usage.GivenMeter | usage.GivenResource | usage.GivenProperties}
-	less := usage.Event{ID: "'+less", Corrects: event.ID, Quantity: amount.One.Neg(), Reason: "\tthere", Given: usage.GivenQuantity}
-	if _, err := w.store.Record(t.Context(), store.Batch{Tenant: "acme", Events: []usage.Event{event, less}}); err != nil {
+	event := usage.Event{ID: "=1+1", Meter: "calls", Customer: "@sum", Resource: "-r", Time: calendar.FromTime(start),
+		Quantity: amount.One, Properties: `{"a":"=1"}`,
+		Given: usage.GivenCustomer | usage.GivenTime | usage.GivenQuantity | usage.GivenMeter | usage.GivenResource |
+			usage.GivenProperties}
+	less := usage.Event{ID: "'+less", Corrects: event.ID, Quantity: amount.One.Neg(), Reason: "\tthere",
+		Given: usage.GivenQuantity}
+	if _, err := w.store.Record(t.Context(),
+		store.Batch{Tenant: "acme", Events: []usage.Event{event, less}}); err != nil {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
@@ -237,7 +253,8 @@ func TestCSVHoldsNoFormulas(t *testing.T) {
 	for _, c := range []struct {
 		line, cell int
 		want       string
-	}{{1, 2, "'=1+1"}, {1, 7, "'@sum"}, {1, 8, "'-r"}, {1, 10, "1"}, {1, 11, `{"a":"=1"}`}, {2, 2, "''+less"}, {2, 10, "-1"}, {2, 13, "'=1+1"}, {2, 14, "'\tthere"}} {
+	}{{1, 2, "'=1+1"}, {1, 7, "'@sum"}, {1, 8, "'-r"}, {1, 10, "1"}, {1, 11, `{"a":"=1"}`}, {2, 2, "''+less"},
+		{2, 10, "-1"}, {2, 13, "'=1+1"}, {2, 14, "'\tthere"}} {
 		if got := lines[c.line][c.cell]; got != c.want {
 			t.Errorf("%s of line %d is %q, want %q", lines[0][c.cell], c.line, got, c.want)
 		}
@@ -256,18 +273,23 @@ func TestFilters(t *testing.T) {
 		"tenant":   {Filter{Tenant: "bolt"}, func(r eventRecord) bool { return r.Tenant == "bolt" }},
 		"meter":    {Filter{Meter: "in"}, func(r eventRecord) bool { return r.Type == "llm" }},
 		"customer": {Filter{Customer: "zoë"}, func(r eventRecord) bool { return r.Customer == "zoë" }},
-		"time":     {Filter{From: &from, To: &to}, func(r eventRecord) bool { return r.Time >= moment(from) && r.Time < moment(to) }},
+		"time": {Filter{From: &from, To: &to}, func(r eventRecord) bool {
+			return r.Time >= moment(from) &&
+				r.Time < moment(to)
+		}},
 	} {
 		var out bytes.Buffer
 		w.mustRun(Options{Format: NDJSON, Kind: Events, Filter: c.filter, Stream: &out})
-		want := slices.DeleteFunc(append(w.rows("acme", Events), w.rows("bolt", Events)...), func(r any) bool { return !c.wants(r.(eventRecord)) })
+		want := slices.DeleteFunc(append(w.rows("acme", Events), w.rows("bolt", Events)...),
+			func(r any) bool { return !c.wants(r.(eventRecord)) })
 		got := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
 		if diff := cmp.Diff(texts(t, want), got); diff != "" || len(want) == 0 {
 			t.Errorf("%s: %d rows wanted: %s", name, len(want), diff)
 		}
 	}
 	for name, f := range map[string]Filter{"meter": {Meter: "nothing"}, "tenant": {Tenant: "nobody"}} {
-		if _, err := Run(t.Context(), FromStore(w.store), Options{Format: CSV, Kind: Events, Filter: f, Stream: &bytes.Buffer{}}); !problem.Is(err, problem.NotFound) {
+		if _, err := Run(t.Context(), FromStore(w.store), Options{Format: CSV, Kind: Events, Filter: f,
+			Stream: &bytes.Buffer{}}); !problem.Is(err, problem.NotFound) {
 			t.Errorf("unknown %s: %v", name, err)
 		}
 	}

@@ -60,7 +60,8 @@ func newFolder(r *run) (*folder, error) {
 	if err := os.MkdirAll(r.options.Dir, 0o755); err != nil {
 		return nil, fmt.Errorf("make the folder: %w", err)
 	}
-	want, err := json.MarshalIndent(asked{r.options.Format.version(), r.options.Kind, r.options.Format, r.options.Filter}, "", "  ")
+	want, err := json.MarshalIndent(asked{r.options.Format.version(), r.options.Kind, r.options.Format,
+		r.options.Filter}, "", "  ")
 	if err != nil {
 		return nil, fmt.Errorf("write %s: %w", askedFile, err)
 	}
@@ -73,7 +74,8 @@ func newFolder(r *run) (*folder, error) {
 	case err != nil:
 		return nil, fmt.Errorf("read %s: %w", askedFile, err)
 	case string(have) != string(want):
-		return nil, problem.New(problem.Conflict, "%s holds an export of something else, as its %s says: choose another folder", r.options.Dir, askedFile)
+		return nil, problem.New(problem.Conflict,
+			"%s holds an export of something else, as its %s says: choose another folder", r.options.Dir, askedFile)
 	}
 	return &folder{run: r}, nil
 }
@@ -148,7 +150,8 @@ func (f *folder) resume(tenant string) (uint64, error) {
 	var after uint64
 	for _, s := range spans {
 		if s.first != after+1 || s.last < s.first {
-			return 0, problem.New(problem.Conflict, "%s: rows %d to %d are missing among its parts: export into an empty folder", dir, after+1, s.first-1)
+			return 0, problem.New(problem.Conflict,
+				"%s: rows %d to %d are missing among its parts: export into an empty folder", dir, after+1, s.first-1)
 		}
 		after = s.last
 	}

@@ -142,7 +142,8 @@ const (
 )
 
 func newParquetRows[T any](w io.Writer) *parquetRows[T] {
-	return &parquetRows[T]{w: parquet.NewGenericWriter[T](w, parquet.Compression(&parquet.Zstd), parquet.CreatedBy("tallystick", "1", ""))}
+	return &parquetRows[T]{w: parquet.NewGenericWriter[T](w, parquet.Compression(&parquet.Zstd),
+		parquet.CreatedBy("tallystick", "1", ""))}
 }
 
 func (p *parquetRows[T]) row(r *T) error {

@@ -139,9 +139,11 @@ const noDocument = "{}"
 func recordOfEvent(l *Ledger, row *ledger.Row) (eventRecord, error) {
 	r := row.Event
 	out := eventRecord{
-		Tenant: l.Tenant, Seq: int64(row.Seq), ID: r.Key.ID(), Status: r.Status().String(), Overage: r.Over(), Meter: r.Meter, Type: r.Type,
-		Customer: r.Customer, Resource: r.Resource, Time: moment(r.Time), Quantity: decimal(r.Quantity.Decimal()), Properties: noDocument,
-		Corrects: r.Corrects, Reason: r.Reason, ReceivedAt: moment(row.At), By: row.By,
+		Tenant: l.Tenant, Seq: int64(row.Seq), ID: r.Key.ID(), Status: r.Status().String(), Overage: r.Over(),
+		Meter: r.Meter, Type: r.Type,
+		Customer: r.Customer, Resource: r.Resource, Time: moment(r.Time), Quantity: decimal(r.Quantity.Decimal()),
+		Properties: noDocument,
+		Corrects:   r.Corrects, Reason: r.Reason, ReceivedAt: moment(row.At), By: row.By,
 	}
 	if r.Properties != "" {
 		out.Properties = document(r.Properties)
@@ -159,7 +161,8 @@ func recordOfEvent(l *Ledger, row *ledger.Row) (eventRecord, error) {
 }
 
 func outcomeOf(l *Ledger, row *ledger.Row, o *usage.Outcome) outcomeJSON {
-	out := outcomeJSON{Meter: l.meters[o.Meter], Value: o.Value.String(), Status: usage.Accepted.String(), Overage: o.Overage, Member: o.Member}
+	out := outcomeJSON{Meter: l.meters[o.Meter], Value: o.Value.String(), Status: usage.Accepted.String(),
+		Overage: o.Overage, Member: o.Member}
 	if a, late := usage.LateAdjustment(row.Event, o, row.Seq, row.At); late {
 		out.Status = usage.Adjusted.String()
 		out.Adjustment = &adjustedByRow{a.ID, a.Amount.String(), a.Reason}
@@ -173,7 +176,8 @@ func recordOfEntry(l *Ledger, row *ledger.Row) (entryRecord, error) {
 	r := row.Entry
 	out := entryRecord{
 		Tenant: l.Tenant, Seq: int64(row.Seq), ID: r.ID, Account: r.Account, Type: r.Type.String(),
-		Amount: decimal(r.Amount.Decimal()), Time: moment(r.Time), Counter: r.Counter, Transfer: r.Transfer, Hold: r.Hold,
+		Amount: decimal(r.Amount.Decimal()), Time: moment(r.Time), Counter: r.Counter,
+		Transfer: r.Transfer, Hold: r.Hold,
 		Corrects: r.Corrects, Reason: r.Reason, Metadata: noDocument, System: r.System, Late: r.Late, Gap: r.Gap,
 		Version: int64(r.Version), Balance: decimal(r.Balance.Decimal()), Held: decimal(r.Held.Decimal()),
 		ReceivedAt: moment(row.At), By: row.By,
@@ -195,7 +199,8 @@ func recordOfEntry(l *Ledger, row *ledger.Row) (entryRecord, error) {
 func recordOfChange(l *Ledger, row *ledger.Row) (changeRecord, error) {
 	c := row.Change
 	out := changeRecord{
-		Tenant: l.Tenant, Seq: int64(row.Seq), CreatedAt: moment(row.At), EventType: c.Type, Source: c.Source, Actor: c.Actor,
+		Tenant: l.Tenant, Seq: int64(row.Seq), CreatedAt: moment(row.At), EventType: c.Type, Source: c.Source,
+		Actor:      c.Actor,
 		EntityType: c.EntityType, EntityID: c.EntityID, Payload: noDocument,
 	}
 	if c.Payload != "" {

@@ -33,21 +33,24 @@ func TestRecordsOfAnotherProcessAreTheSame(t *testing.T) {
 		for _, format := range []Format{NDJSON, CSV, Parquet} {
 			here, there := t.TempDir(), t.TempDir()
 			o := Options{Format: format, Kind: kind, PartRows: 7}
-			for dir, s := range map[string]Source{here: FromStore(w.store), there: elsewhere{fromStore{w.store, viewRows}, 3}} {
+			for dir, s := range map[string]Source{here: FromStore(w.store),
+				there: elsewhere{fromStore{w.store, viewRows}, 3}} {
 				o.Dir = dir
 				if _, err := Run(t.Context(), s, o); err != nil {
 					t.Fatal(err)
 				}
 			}
 			for _, tenant := range []string{"acme", "bolt"} {
-				if a, b := joined(t, filepath.Join(here, tenant)), joined(t, filepath.Join(there, tenant)); format != Parquet &&
+				if a, b := joined(t, filepath.Join(here, tenant)),
+					joined(t, filepath.Join(there, tenant)); format != Parquet &&
 					!bytes.Equal(a, b) || len(a) == 0 {
 					t.Errorf("%s of %s as %s:\n%s\n%s", kind, tenant, format, a, b)
 				}
 			}
 			var a, b bytes.Buffer
-			for out, s := range map[*bytes.Buffer]Source{&a: FromStore(w.store), &b: elsewhere{fromStore{w.store, viewRows},
-				3}} {
+			for out, s := range map[*bytes.Buffer]Source{&a: FromStore(w.store),
+				&b: elsewhere{fromStore{w.store, viewRows},
+					3}} {
 				if _, err := Run(t.Context(), s, Options{Format: format, Kind: kind, Stream: out}); err != nil {
 					t.Fatal(err)
 				}

@@ -19,21 +19,27 @@ func TestWhoSendsLittleIsKnown(t *testing.T) {
 		now   time.Duration
 		want  [3]bool // beside a, b, c
 	}{
-		"nobody":                       {nil, 0, [3]bool{false, false, false}},
-		"one":                          {[]call{{"a", at(0)}}, calmFor, [3]bool{false, true, true}},
-		"one, long ago":                {[]call{{"a", at(0)}}, calmFor + 1, [3]bool{false, false, false}},
-		"one that goes on":             {[]call{{"a", at(0)}, {"a", at(calmStep + 1)}}, calmFor + calmStep, [3]bool{false, true, true}},
-		"two":                          {[]call{{"a", at(0)}, {"b", at(1)}}, 2, [3]bool{true, true, true}},
-		"the second goes on":           {[]call{{"a", at(0)}, {"b", at(1)}, {"b", at(calmFor)}}, calmFor + 1, [3]bool{true, false, true}},
-		"a third is one of many":       {[]call{{"a", at(0)}, {"b", at(1)}, {"c", at(2)}}, 3, [3]bool{true, true, true}},
-		"a third where one went":       {[]call{{"a", at(0)}, {"b", at(calmFor)}, {"c", at(calmFor + 1)}}, calmFor + 2, [3]bool{true, true, true}},
-		"noted less than a step after": {[]call{{"a", at(0)}, {"a", at(calmStep)}}, calmFor + 1, [3]bool{false, false, false}},
+		"nobody":        {nil, 0, [3]bool{false, false, false}},
+		"one":           {[]call{{"a", at(0)}}, calmFor, [3]bool{false, true, true}},
+		"one, long ago": {[]call{{"a", at(0)}}, calmFor + 1, [3]bool{false, false, false}},
+		"one that goes on": {[]call{{"a", at(0)}, {"a", at(calmStep + 1)}}, calmFor + calmStep,
+			[3]bool{false, true, true}},
+		"two": {[]call{{"a", at(0)}, {"b", at(1)}}, 2, [3]bool{true, true, true}},
+		"the second goes on": {[]call{{"a", at(0)}, {"b", at(1)}, {"b", at(calmFor)}}, calmFor + 1,
+			[3]bool{true, false, true}},
+		"a third is one of many": {[]call{{"a", at(0)}, {"b", at(1)}, {"c", at(2)}}, 3,
+			[3]bool{true, true, true}},
+		"a third where one went": {[]call{{"a", at(0)}, {"b", at(calmFor)}, {"c", at(calmFor + 1)}}, calmFor + 2,
+			[3]bool{true, true, true}},
+		"noted less than a step after": {[]call{{"a", at(0)}, {"a", at(calmStep)}}, calmFor + 1,
+			[3]bool{false, false, false}},
 	} {
 		var seen Turns
 		for _, c := range k.calls {
 			seen.note(c.tenant, c.at)
 		}
-		if got := [3]bool{seen.beside("a", at(k.now)), seen.beside("b", at(k.now)), seen.beside("c", at(k.now))}; got != k.want {
+		if got := [3]bool{seen.beside("a", at(k.now)), seen.beside("b", at(k.now)),
+			seen.beside("c", at(k.now))}; got != k.want {
 			t.Errorf("%s: %v instead of %v", name, got, k.want)
 		}
 	}
@@ -165,7 +171,8 @@ func TestWhatWaitsIsBounded(t *testing.T) {
 // Given a tenant that sends little, when another's large batch took some time, then the next has its turn after twice
 // as long, or a little while after if it took very long.
 func TestALargeBatchIsFollowedByARest(t *testing.T) {
-	for took, want := range map[time.Duration]time.Duration{0: 0, time.Millisecond: 2 * time.Millisecond, longestRest / 2: longestRest, time.Minute: longestRest} {
+	for took, want := range map[time.Duration]time.Duration{0: 0, time.Millisecond: 2 * time.Millisecond,
+		longestRest / 2: longestRest, time.Minute: longestRest} {
 		bubble(t, func(s *scene) {
 			var waited []time.Duration
 			s.Waited = func(d time.Duration) { waited = append(waited, d) }

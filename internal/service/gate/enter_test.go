@@ -27,7 +27,8 @@ func limited(t *testing.T, of, key limit.Rate) (*world, *gate.Gate, *limit.Limit
 	w.meter()
 	w.allow("acme", page)
 	l := limit.New(limit.Options{Now: w.clock})
-	return w, gate.New(w.store, gate.Options{RootKey: rootKey, Now: w.clock, Limiter: l, TenantRate: of, KeyRate: key}), l
+	return w, gate.New(w.store, gate.Options{RootKey: rootKey, Now: w.clock, Limiter: l, TenantRate: of, KeyRate: key}),
+		l
 }
 
 func (w *world) key(k tenant.APIKey) (id, token string) {
@@ -55,8 +56,10 @@ func TestOneOrder(t *testing.T) {
 			token, origin string
 			want          problem.Code
 		}{
-			{"bad", "https://evil.test", problem.Unauthorized}, {"bad", page, problem.Unauthorized}, {"", "", problem.Unauthorized},
-			{scoped, "https://evil.test", problem.Forbidden}, {scoped, page, problem.Forbidden}, {scoped, "", problem.Forbidden},
+			{"bad", "https://evil.test", problem.Unauthorized}, {"bad", page, problem.Unauthorized},
+			{"", "", problem.Unauthorized},
+			{scoped, "https://evil.test", problem.Forbidden}, {scoped, page, problem.Forbidden},
+			{scoped, "", problem.Forbidden},
 			{w.tokens["acme"], "https://evil.test", problem.Forbidden}, {w.tokens["acme"], "null", problem.Forbidden},
 		} {
 			v, err := g.Enter(t.Context(), &gate.Request{Token: c.token, Origin: c.origin, Right: toIngest})
@@ -69,7 +72,8 @@ func TestOneOrder(t *testing.T) {
 			}
 		}
 		v, err := g.Enter(t.Context(), &gate.Request{Token: w.tokens["acme"], Origin: page, Right: toIngest})
-		if want := map[bool]problem.Code{true: problem.RateLimited}[spent]; problem.CodeOf(err) != want || v.Origin != page || v.Standing.Limit != 1 {
+		if want := map[bool]problem.Code{true: problem.RateLimited}[spent]; problem.CodeOf(err) != want ||
+			v.Origin != page || v.Standing.Limit != 1 {
 			t.Errorf("%v, %+v", err, v)
 		}
 	}
@@ -114,7 +118,8 @@ func TestPagesOfTheOperator(t *testing.T) {
 	w.allow("acme", page)
 	g := w.gate(rootKey)
 	for named, want := range map[string]problem.Code{"": problem.Forbidden, "acme": "", "beta": problem.Forbidden} {
-		_, err := g.Enter(t.Context(), &gate.Request{Token: rootKey, Tenant: named, Origin: page, Right: gate.Right{Who: gate.OfOperator}})
+		_, err := g.Enter(t.Context(), &gate.Request{Token: rootKey, Tenant: named, Origin: page,
+			Right: gate.Right{Who: gate.OfOperator}})
 		if problem.CodeOf(err) != want {
 			t.Errorf("for %q: %v", named, err)
 		}
@@ -123,7 +128,8 @@ func TestPagesOfTheOperator(t *testing.T) {
 
 func (w *world) allow(id string, origins ...string) {
 	w.Helper()
-	if _, err := w.registry.UpdateTenant(w.Context(), "operator", id, registry.TenantPatch{AllowedOrigins: &origins}); err != nil {
+	if _, err := w.registry.UpdateTenant(w.Context(), "operator", id,
+		registry.TenantPatch{AllowedOrigins: &origins}); err != nil {
 		w.Fatal(err)
 	}
 }
@@ -132,7 +138,8 @@ func (w *world) allow(id string, origins ...string) {
 // tenant's.
 func TestWhoseLimitApplies(t *testing.T) {
 	w, g, _ := limited(t, limit.Rate{Requests: 5}, limit.Rate{Requests: 2})
-	_, own := w.key(tenant.APIKey{Scopes: tenant.Ingest, RateLimit: tenant.RateLimit{RequestsPerSecond: 4, EventsPerSecond: 1}})
+	_, own := w.key(tenant.APIKey{Scopes: tenant.Ingest,
+		RateLimit: tenant.RateLimit{RequestsPerSecond: 4, EventsPerSecond: 1}})
 	send := func(token string, times int) (passed int, last error) {
 		for range times {
 			if _, last = g.Enter(t.Context(), &gate.Request{Token: token, Right: toIngest}); last == nil {
@@ -144,10 +151,12 @@ func TestWhoseLimitApplies(t *testing.T) {
 	if n, err := send(own, 6); n != 4 || !strings.Contains(fmt.Sprint(err), "this API key may send 4 a second") {
 		t.Errorf("with its own limit %d passed, then %v", n, err)
 	}
-	if n, err := send(w.tokens["acme"], 3); n != 1 || !strings.Contains(fmt.Sprint(err), "this tenant may send 5 a second") {
+	if n, err := send(w.tokens["acme"], 3); n != 1 ||
+		!strings.Contains(fmt.Sprint(err), "this tenant may send 5 a second") {
 		t.Errorf("one was left of the tenant's: %d passed, then %v", n, err)
 	}
-	if n, err := send(w.tokens["beta"], 3); n != 2 || !strings.Contains(fmt.Sprint(err), "this API key may send 2 a second") {
+	if n, err := send(w.tokens["beta"], 3); n != 2 ||
+		!strings.Contains(fmt.Sprint(err), "this API key may send 2 a second") {
 		t.Errorf("with the common limit %d passed, then %v", n, err)
 	}
 	for range 20 {
@@ -219,7 +228,8 @@ func (w *world) events() string {
 func TestNoLimitsCostNothing(t *testing.T) {
 	w := newWorld(t)
 	w.meter()
-	g := gate.New(w.store, gate.Options{Now: w.clock, Limiter: limit.New(limit.Options{Now: w.clock, Shared: nobody{t}})})
+	g := gate.New(w.store, gate.Options{Now: w.clock,
+		Limiter: limit.New(limit.Options{Now: w.clock, Shared: nobody{t}})})
 	v := w.visit(g)
 	if err := v.TakeBytes(t.Context(), 1<<30); err != nil {
 		t.Error(err)

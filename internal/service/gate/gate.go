@@ -3,7 +3,8 @@
 //
 //	Enter         who is calling (401), what they may do (403), the page it comes from (403), how many requests (429)
 //	TakeBytes     how many bytes (429), before anybody looks into them
-//	Record        who may correct (403), how many events (429), then the store: validate, idempotency, lateness, quota, commit
+//	Record        who may correct (403), how many events (429), then the store: validate, idempotency, lateness,
+//	              quota, commit
 //
 // The first refusal is the answer, and what would have come after it is not touched.
 //
@@ -81,7 +82,8 @@ type Gate struct {
 
 // New opens a gate to the store.
 func New(s store.Store, o Options) *Gate {
-	g := &Gate{store: s, now: o.Now, observe: o.Observe, limiter: o.Limiter, tenantRate: o.TenantRate, keyRate: o.KeyRate}
+	g := &Gate{store: s, now: o.Now, observe: o.Observe, limiter: o.Limiter, tenantRate: o.TenantRate,
+		keyRate: o.KeyRate}
 	g.turns.Waited = o.Waited
 	if g.now == nil {
 		g.now = time.Now
@@ -123,9 +125,11 @@ func (g *Gate) authenticate(ctx context.Context, token, named string) (Caller, t
 		return g.operator(ctx, Caller{KeyID: key.ID, Operator: true, Scopes: key.Scopes}, named)
 	}
 	if named != "" && named != c.tenantID {
-		return Caller{}, tenant.Tenant{}, problem.New(problem.Forbidden, "this API key speaks for one tenant, and Tally-Tenant names another: leave the header out")
+		return Caller{}, tenant.Tenant{}, problem.New(problem.Forbidden,
+			"this API key speaks for one tenant, and Tally-Tenant names another: leave the header out")
 	}
-	return Caller{Tenant: c.tenantID, KeyID: key.ID, Scopes: key.Scopes, Rate: rateOf(key.RateLimit)}, access.Tenant, nil
+	return Caller{Tenant: c.tenantID, KeyID: key.ID, Scopes: key.Scopes, Rate: rateOf(key.RateLimit)},
+		access.Tenant, nil
 }
 
 func rateOf(r tenant.RateLimit) limit.Rate {

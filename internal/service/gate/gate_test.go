@@ -99,7 +99,8 @@ const rootKey = "a root key of any form"
 
 func TestWhoIsCalling(t *testing.T) {
 	w := newWorld(t)
-	key, scoped, err := w.registry.CreateKey(t.Context(), "k", "acme", tenant.APIKey{Scopes: tenant.Ingest | tenant.Read})
+	key, scoped, err := w.registry.CreateKey(t.Context(), "k", "acme",
+		tenant.APIKey{Scopes: tenant.Ingest | tenant.Read})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,30 +113,39 @@ func TestWhoIsCalling(t *testing.T) {
 		want                gate.Caller
 		code                problem.Code
 	}{
-		"a tenant's key":                      {token: w.tokens["acme"], want: acme},
-		"a tenant's key naming its tenant":    {token: w.tokens["acme"], header: "acme", want: acme},
-		"a tenant's key beside a root key":    {root: rootKey, token: w.tokens["acme"], want: acme},
-		"a key of few scopes":                 {token: scoped, want: gate.Caller{Tenant: "acme", KeyID: key.ID, Scopes: tenant.Ingest | tenant.Read}},
-		"a tenant's key naming another":       {token: w.tokens["acme"], header: "beta", code: problem.Forbidden},
-		"a tenant's key naming none that is":  {token: w.tokens["acme"], header: "nobody", code: problem.Forbidden},
-		"a tenant's key naming the operator":  {token: w.tokens["acme"], header: tenant.Operator, code: problem.Forbidden},
-		"a bad key naming another":            {token: w.tokens["acme"] + "0", header: "beta", code: problem.Unauthorized},
-		"the operator":                        {token: w.operator, want: stored},
-		"the operator for a tenant":           {token: w.operator, header: "acme", want: storedAcme},
-		"the operator for an unknown tenant":  {token: w.operator, header: "nobody", code: problem.NotFound},
-		"the operator for the reserved one":   {token: w.operator, header: tenant.Operator, code: problem.NotFound},
-		"the operator for no tenant's name":   {token: w.operator, header: "a/b", code: problem.NotFound},
-		"the root key":                        {root: rootKey, token: rootKey, want: gate.Caller{Operator: true, Scopes: tenant.Admin}},
-		"the root key for a tenant":           {root: rootKey, token: rootKey, header: "beta", want: gate.Caller{Tenant: "beta", Operator: true, Scopes: tenant.Admin}},
-		"the root key for an unknown tenant":  {root: rootKey, token: rootKey, header: "nobody", code: problem.NotFound},
-		"the stored key beside a root key":    {root: rootKey, token: w.operator, code: problem.Unauthorized},
-		"the stored key as the root key":      {root: w.operator, token: w.operator, want: gate.Caller{Operator: true, Scopes: tenant.Admin}},
-		"a root key when there is none":       {token: rootKey, code: problem.Unauthorized},
-		"a wrong root key":                    {root: rootKey, token: rootKey + "!", code: problem.Unauthorized},
-		"nothing":                             {code: problem.Unauthorized},
-		"nothing beside a root key":           {root: rootKey, code: problem.Unauthorized},
-		"a key whose id the root key borrows": {root: "tk_" + key.ID + "_" + strings.Repeat("0", 64), token: scoped, want: gate.Caller{Tenant: "acme", KeyID: key.ID, Scopes: tenant.Ingest | tenant.Read}},
-		"a root key in the form of a token":   {root: "tk_" + key.ID + "_" + strings.Repeat("0", 64), token: "tk_" + key.ID + "_" + strings.Repeat("0", 64), want: gate.Caller{Operator: true, Scopes: tenant.Admin}},
+		"a tenant's key":                   {token: w.tokens["acme"], want: acme},
+		"a tenant's key naming its tenant": {token: w.tokens["acme"], header: "acme", want: acme},
+		"a tenant's key beside a root key": {root: rootKey, token: w.tokens["acme"], want: acme},
+		"a key of few scopes": {token: scoped, want: gate.Caller{Tenant: "acme", KeyID: key.ID,
+			Scopes: tenant.Ingest | tenant.Read}},
+		"a tenant's key naming another":      {token: w.tokens["acme"], header: "beta", code: problem.Forbidden},
+		"a tenant's key naming none that is": {token: w.tokens["acme"], header: "nobody", code: problem.Forbidden},
+		"a tenant's key naming the operator": {token: w.tokens["acme"], header: tenant.Operator,
+			code: problem.Forbidden},
+		"a bad key naming another": {token: w.tokens["acme"] + "0", header: "beta",
+			code: problem.Unauthorized},
+		"the operator":                       {token: w.operator, want: stored},
+		"the operator for a tenant":          {token: w.operator, header: "acme", want: storedAcme},
+		"the operator for an unknown tenant": {token: w.operator, header: "nobody", code: problem.NotFound},
+		"the operator for the reserved one":  {token: w.operator, header: tenant.Operator, code: problem.NotFound},
+		"the operator for no tenant's name":  {token: w.operator, header: "a/b", code: problem.NotFound},
+		"the root key": {root: rootKey, token: rootKey,
+			want: gate.Caller{Operator: true, Scopes: tenant.Admin}},
+		"the root key for a tenant": {root: rootKey, token: rootKey, header: "beta",
+			want: gate.Caller{Tenant: "beta", Operator: true, Scopes: tenant.Admin}},
+		"the root key for an unknown tenant": {root: rootKey, token: rootKey, header: "nobody",
+			code: problem.NotFound},
+		"the stored key beside a root key": {root: rootKey, token: w.operator, code: problem.Unauthorized},
+		"the stored key as the root key": {root: w.operator, token: w.operator,
+			want: gate.Caller{Operator: true, Scopes: tenant.Admin}},
+		"a root key when there is none": {token: rootKey, code: problem.Unauthorized},
+		"a wrong root key":              {root: rootKey, token: rootKey + "!", code: problem.Unauthorized},
+		"nothing":                       {code: problem.Unauthorized},
+		"nothing beside a root key":     {root: rootKey, code: problem.Unauthorized},
+		"a key whose id the root key borrows": {root: "tk_" + key.ID + "_" + strings.Repeat("0", 64), token: scoped,
+			want: gate.Caller{Tenant: "acme", KeyID: key.ID, Scopes: tenant.Ingest | tenant.Read}},
+		"a root key in the form of a token": {root: "tk_" + key.ID + "_" + strings.Repeat("0", 64), token: "tk_" +
+			key.ID + "_" + strings.Repeat("0", 64), want: gate.Caller{Operator: true, Scopes: tenant.Admin}},
 	} {
 		got, err := w.gate(c.root).Authenticate(t.Context(), c.token, c.header)
 		if problem.CodeOf(err) != c.code || (err == nil) != (c.code == "") {
@@ -158,7 +168,8 @@ func TestBadTokensAreIndistinguishable(t *testing.T) {
 	if err := w.registry.RevokeKey(t.Context(), "k", "acme", revoked.ID); err != nil {
 		t.Fatal(err)
 	}
-	_, expired, err := w.registry.CreateKey(t.Context(), "k", "acme", tenant.APIKey{Scopes: tenant.Read, ExpiresAt: calendar.FromTime(start.Add(time.Minute))})
+	_, expired, err := w.registry.CreateKey(t.Context(), "k", "acme", tenant.APIKey{Scopes: tenant.Read,
+		ExpiresAt: calendar.FromTime(start.Add(time.Minute))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,7 +235,8 @@ func TestAuthenticatingATenantsKeyLooksOnceAtTheStore(t *testing.T) {
 		}
 	}
 	w.store.accesses = 0
-	if _, err := w.gate(rootKey).Authenticate(t.Context(), "tk_a\x00.b_"+strings.Repeat("0", 64), ""); err == nil || w.store.accesses != 0 {
+	if _, err := w.gate(rootKey).Authenticate(t.Context(), "tk_a\x00.b_"+strings.Repeat("0", 64), ""); err == nil ||
+		w.store.accesses != 0 {
 		t.Errorf("the store was asked for an id that cannot exist (%v)", err)
 	}
 }
@@ -255,7 +267,8 @@ func TestActor(t *testing.T) {
 }
 
 func event(id string) usage.Event {
-	return usage.Event{ID: id, Meter: "calls", Customer: "c", Quantity: amount.One, Given: usage.GivenMeter | usage.GivenCustomer}
+	return usage.Event{ID: id, Meter: "calls", Customer: "c", Quantity: amount.One,
+		Given: usage.GivenMeter | usage.GivenCustomer}
 }
 
 // visit lets acme in to send events.
@@ -277,7 +290,8 @@ var toIngest = gate.Right{Who: gate.OfTenant, Scope: tenant.Ingest}
 
 func (w *world) meter() {
 	w.Helper()
-	m := meter.Meter{Slug: "calls", Aggregation: meter.Sum, Lateness: meter.DefaultLateness, Future: meter.DefaultFuture}
+	m := meter.Meter{Slug: "calls", Aggregation: meter.Sum, Lateness: meter.DefaultLateness,
+		Future: meter.DefaultFuture}
 	if _, err := w.registry.CreateMeter(w.Context(), "k", "acme", m); err != nil {
 		w.Fatal(err)
 	}

@@ -39,7 +39,8 @@ func (l *listing) Tenants(_ context.Context, after string, limit int) ([]store.L
 func TestOriginsOfAllTenants(t *testing.T) {
 	s, now := &listing{}, start
 	for i := range 2500 {
-		s.tenants = append(s.tenants, tenant.Tenant{ID: fmt.Sprintf("t%05d", i), AllowedOrigins: []string{fmt.Sprintf("https://%d.test", i), "https://shared.test"}})
+		s.tenants = append(s.tenants, tenant.Tenant{ID: fmt.Sprintf("t%05d", i),
+			AllowedOrigins: []string{fmt.Sprintf("https://%d.test", i), "https://shared.test"}})
 	}
 	g := gate.New(s, gate.Options{Now: func() time.Time { return now }})
 	ask := func(origin string, want bool, asked int) {
@@ -83,7 +84,8 @@ func TestListingIsABoundedShareOfTheTime(t *testing.T) {
 }
 
 func TestAStoreThatFailsKnowsNoOrigins(t *testing.T) {
-	s := &listing{fail: problem.New(problem.Unavailable, "down"), tenants: []tenant.Tenant{{ID: "a", AllowedOrigins: []string{page}}}}
+	s := &listing{fail: problem.New(problem.Unavailable, "down"),
+		tenants: []tenant.Tenant{{ID: "a", AllowedOrigins: []string{page}}}}
 	g := gate.New(s, gate.Options{})
 	_, err := g.KnowsOrigin(t.Context(), page)
 	wantCode(t, err, problem.Unavailable)

@@ -16,7 +16,9 @@ const (
 	OfTenant              // a key of the tenant with the needed scope, or the operator's key and a named tenant
 	OfOperator            // the operator's key
 	OfNamed               // the operator's key, or an admin key of the very tenant that the request is about
-	OfAll                 // the operator's key, for all tenants or one that it names, or a key of a tenant with the needed scope, for its own
+	// OfAll is the operator's key, for all tenants or one that it names, or a key of a tenant with the needed scope,
+	// for its own.
+	OfAll
 )
 
 // Right is what a request needs.

@@ -41,7 +41,8 @@ func (g *Gate) Enter(ctx context.Context, r *Request) (v Visit, err error) {
 	}
 	if r.Origin != "" {
 		if !of.AllowsOrigin(r.Origin) {
-			return v, problem.New(problem.Forbidden, "the tenant does not allow requests from the origin of this page: add it to its allowed_origins")
+			return v, problem.New(problem.Forbidden,
+				"the tenant does not allow requests from the origin of this page: add it to its allowed_origins")
 		}
 		v.Origin = r.Origin
 	}
@@ -61,7 +62,8 @@ func (v *Visit) TakeBytes(ctx context.Context, n int) error {
 // they stand.
 func (v *Visit) take(ctx context.Context, c limit.Cost) error {
 	g := v.gate
-	if v.Operator || v.Rate.IsZero() && g.tenantRate.IsZero() || c.Requests == 0 && !c.Concerns(v.Rate) && !c.Concerns(g.tenantRate) {
+	if v.Operator || v.Rate.IsZero() && g.tenantRate.IsZero() ||
+		c.Requests == 0 && !c.Concerns(v.Rate) && !c.Concerns(g.tenantRate) {
 		return nil
 	}
 	from := make([]limit.Bucket, 0, 2)
@@ -90,5 +92,6 @@ func refusal(o *limit.Outcome, from []limit.Bucket) error {
 			rate = [...]int64{b.Rate.Requests, b.Rate.Events, b.Rate.Bytes}[o.Of]
 		}
 	}
-	return problem.New(problem.RateLimited, "too many %s: %s may send %d a second; nothing of this was kept, try again later", o.Of, who, rate).Retry(o.Wait)
+	return problem.New(problem.RateLimited, "too many %s: %s may send %d a second; nothing of this was kept, try "+
+		"again later", o.Of, who, rate).Retry(o.Wait)
 }

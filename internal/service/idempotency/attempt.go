@@ -73,7 +73,8 @@ func (t *attempt) fill(s *request.Stored) {
 
 // undecided are refusals that say nothing of the effect, or that the ledger cannot take a row for.
 var undecided = []problem.Code{
-	problem.Unauthorized, problem.Forbidden, problem.TooLarge, problem.Busy, problem.Unavailable, problem.Timeout, problem.Internal,
+	problem.Unauthorized, problem.Forbidden, problem.TooLarge, problem.Busy, problem.Unavailable, problem.Timeout,
+	problem.Internal,
 	problem.RateLimited, problem.QuotaExceeded, problem.TenantClosed, problem.Moved,
 }
 

@@ -131,7 +131,9 @@ func (r *Requests) Do(ctx context.Context, c Call, handle Handler) (a request.An
 	kept, err := r.look(ctx, &c, c.Tenant)
 	if err == nil && kept == nil { // nothing is kept of a request before it is admitted
 		if wait, ok := r.admit(c.Tenant); !ok {
-			return a, false, problem.New(problem.RateLimited, "too many requests with a new Idempotency-Key in one second: send fewer, leave the key out, or have the operator raise requests.keys_per_second").Retry(wait)
+			return a, false, problem.New(problem.RateLimited,
+				"too many requests with a new Idempotency-Key in one second: send fewer, leave the key out, or have "+
+					"the operator raise requests.keys_per_second").Retry(wait)
 		}
 	}
 	if err == nil && c.Effect != c.Tenant {
@@ -163,7 +165,8 @@ func (r *Requests) wait(ctx context.Context, p place) (done func(), err error) {
 			return nil, ctx.Err()
 		case <-patience.C:
 			r.tell(InUse)
-			return nil, problem.New(problem.KeyInUse, "the first request with this Idempotency-Key is still running: try again").Retry(time.Second)
+			return nil, problem.New(problem.KeyInUse,
+				"the first request with this Idempotency-Key is still running: try again").Retry(time.Second)
 		}
 	}
 }
@@ -213,7 +216,8 @@ func find(v store.View, c *Call) (*request.Stored, error) {
 		return nil, nil //nolint:nilnil // the key is new again
 	}
 	if s.Fingerprint != c.Fingerprint {
-		return nil, problem.New(problem.KeyReused, "this Idempotency-Key was used for another request: take a new key for a new request")
+		return nil, problem.New(problem.KeyReused,
+			"this Idempotency-Key was used for another request: take a new key for a new request")
 	}
 	return &s, nil
 }

@@ -45,7 +45,8 @@ func newWorld(t *testing.T, change ...func(*Options)) *world {
 	var joined *Store
 	w.requests, joined = New(o)
 	w.registry = registry.New(joined, rand.Reader)
-	if _, _, err := registry.New(w.store, rand.Reader).CreateTenant(t.Context(), "operator", tenant.Tenant{ID: "acme"}); err != nil {
+	alone := registry.New(w.store, rand.Reader)
+	if _, _, err := alone.CreateTenant(t.Context(), "operator", tenant.Tenant{ID: "acme"}); err != nil {
 		t.Fatal(err)
 	}
 	return w
@@ -59,7 +60,8 @@ func fingerprint(s string) [32]byte {
 func (w *world) making(slug string, calls *int) Handler {
 	return func(ctx context.Context) Made {
 		*calls++
-		_, err := w.registry.CreateMeter(ctx, "k", "acme", meter.Meter{Slug: slug, Aggregation: meter.Sum, Lateness: time.Hour, Future: time.Hour})
+		_, err := w.registry.CreateMeter(ctx, "k", "acme", meter.Meter{Slug: slug, Aggregation: meter.Sum,
+			Lateness: time.Hour, Future: time.Hour})
 		if err != nil {
 			status := 409
 			if problem.Is(err, problem.Invalid) {
@@ -67,13 +69,15 @@ func (w *world) making(slug string, calls *int) Handler {
 			}
 			return Made{Answer: request.Answer{Status: status, Body: []byte(problem.CodeOf(err))}, Refusal: err}
 		}
-		return Made{Answer: request.Answer{Status: 201, Location: "/v1/meters/" + slug, Body: fmt.Appendf(nil, "call %d, secret", *calls)}, Public: fmt.Appendf(nil, "call %d", *calls)}
+		return Made{Answer: request.Answer{Status: 201, Location: "/v1/meters/" + slug,
+			Body: fmt.Appendf(nil, "call %d, secret", *calls)}, Public: fmt.Appendf(nil, "call %d", *calls)}
 	}
 }
 
 func (w *world) do(key, body string, h Handler) (string, bool, error) {
 	w.Helper()
-	a, replayed, err := w.requests.Do(w.Context(), Call{Tenant: "acme", Key: key, Fingerprint: fingerprint(body), Actor: "k"}, h)
+	a, replayed, err := w.requests.Do(w.Context(), Call{Tenant: "acme", Key: key, Fingerprint: fingerprint(body),
+		Actor: "k"}, h)
 	return fmt.Sprint(a.Status, " ", string(a.Body)), replayed, err
 }
 
@@ -152,7 +156,8 @@ func TestAnEffectThatFailsHalfWayLeavesNothing(t *testing.T) {
 	_, joined := New(Options{Store: w.store})
 	half := func(ctx context.Context) Made {
 		err := joined.Update(ctx, "acme", func(store.Tx) error {
-			if _, err := registry.New(joined, rand.Reader).CreateMeter(ctx, "k", "acme", meter.Meter{Slug: "half", Aggregation: meter.Sum}); err != nil {
+			if _, err := registry.New(joined, rand.Reader).CreateMeter(ctx, "k", "acme",
+				meter.Meter{Slug: "half", Aggregation: meter.Sum}); err != nil {
 				return err
 			}
 			return problem.New(problem.Conflict, "no")
@@ -260,10 +265,11 @@ func TestManyNodesAtOnceHaveOneEffect(t *testing.T) {
 		reg := registry.New(joined, rand.Reader)
 		for range 8 {
 			wg.Go(func() {
-				a, replayed, err := requests.Do(t.Context(), Call{Tenant: "acme", Key: "a", Fingerprint: fingerprint("x")}, func(ctx context.Context) Made {
-					m, err := reg.CreateMeter(ctx, "k", "acme", meter.Meter{Slug: "m", Aggregation: meter.Sum})
-					return Made{Answer: request.Answer{Status: 201, Body: []byte(m.Slug)}, Refusal: err}
-				})
+				a, replayed, err := requests.Do(t.Context(),
+					Call{Tenant: "acme", Key: "a", Fingerprint: fingerprint("x")}, func(ctx context.Context) Made {
+						m, err := reg.CreateMeter(ctx, "k", "acme", meter.Meter{Slug: "m", Aggregation: meter.Sum})
+						return Made{Answer: request.Answer{Status: 201, Body: []byte(m.Slug)}, Refusal: err}
+					})
 				mu.Lock()
 				defer mu.Unlock()
 				answers[fmt.Sprint(a.Status, string(a.Body), replayed, err)]++
@@ -379,7 +385,8 @@ func TestAnEffectInAnotherLedger(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a, replayed, err := w.requests.Do(foreseen, Call{Tenant: tenant.Operator, Key: key, Fingerprint: fingerprint(id), Effect: id}, func(ctx context.Context) Made {
+		a, replayed, err := w.requests.Do(foreseen, Call{Tenant: tenant.Operator, Key: key,
+			Fingerprint: fingerprint(id), Effect: id}, func(ctx context.Context) Made {
 			made++
 			_, _, err := w.registry.CreateTenant(ctx, "operator", tenant.Tenant{ID: id})
 			if err != nil {
@@ -429,11 +436,17 @@ func TestARequestReachesOneLedger(t *testing.T) {
 }
 
 func TestATenantMayKeepOnlySoMany(t *testing.T) {
-	w := newWorld(t, func(o *Options) { o.Admit = func(string) (time.Duration, bool) { return 3 * time.Second, false } })
+	w := newWorld(t, func(o *Options) {
+		o.Admit = func(string) (time.Duration, bool) {
+			return 3 * time.Second,
+				false
+		}
+	})
 	calls := 0
 	_, _, err := w.do("a", "x", w.making("m", &calls))
 	var p *problem.Error
-	if !errors.As(err, &p) || p.Code != problem.RateLimited || p.RetryAfter != 3*time.Second || calls != 0 || !strings.Contains(p.Detail, "requests.keys_per_second") {
+	if !errors.As(err, &p) || p.Code != problem.RateLimited || p.RetryAfter != 3*time.Second || calls != 0 ||
+		!strings.Contains(p.Detail, "requests.keys_per_second") {
 		t.Errorf("got %v after %d calls", err, calls)
 	}
 }

@@ -49,7 +49,8 @@ func (l Ledgers) Update(ctx context.Context, tenantID string, fn func(tx store.T
 			return err
 		}
 		if t.Closed {
-			return problem.New(problem.TenantClosed, "tenant %s is closed: it stays readable and takes no changes", t.ID)
+			return problem.New(problem.TenantClosed, "tenant %s is closed: it stays readable and takes no changes",
+				t.ID)
 		}
 		return fn(tx, t)
 	})

@@ -33,7 +33,8 @@ func TestBuckets(t *testing.T) {
 		steps []step
 	}{
 		"a second's worth at once, then at the rate": {Rate{Requests: 2}, []step{
-			{0, Cost{Requests: 1}, 0, 1}, {0, Cost{Requests: 1}, 0, 0}, {0, Cost{Requests: 1}, 500 * time.Millisecond, 0},
+			{0, Cost{Requests: 1}, 0, 1}, {0, Cost{Requests: 1}, 0, 0},
+			{0, Cost{Requests: 1}, 500 * time.Millisecond, 0},
 			{500 * time.Millisecond, Cost{Requests: 1}, 0, 0}, {time.Hour, Cost{Requests: 1}, 0, 1},
 		}},
 		"a batch larger than the bucket passes when it is full, and leaves a debt": {Rate{Events: 100}, []step{
@@ -41,14 +42,17 @@ func TestBuckets(t *testing.T) {
 			{1500 * time.Millisecond, Cost{Events: 250}, 0, 0}, // the debt is paid and the bucket full
 		}},
 		"what is refused takes nothing": {Rate{Requests: 10, Bytes: 100}, []step{
-			{0, Cost{Requests: 1, Bytes: 60}, 0, 40}, {0, Cost{Requests: 1, Bytes: 60}, 200 * time.Millisecond, 40}, {0, Cost{Requests: 1, Bytes: 40}, 0, 0},
+			{0, Cost{Requests: 1, Bytes: 60}, 0, 40}, {0, Cost{Requests: 1, Bytes: 60}, 200 * time.Millisecond, 40},
+			{0, Cost{Requests: 1, Bytes: 40}, 0, 0},
 		}},
-		"no limit in a dimension": {Rate{Requests: 1}, []step{{0, Cost{Requests: 1, Events: 1 << 40, Bytes: 1 << 40}, 0, 0}, {time.Second, Cost{Requests: 1}, 0, 0}}},
+		"no limit in a dimension": {Rate{Requests: 1}, []step{{0, Cost{Requests: 1, Events: 1 << 40, Bytes: 1 << 40}, 0,
+			0}, {time.Second, Cost{Requests: 1}, 0, 0}}},
 		"a cost of nothing passes in debt": {Rate{Events: 10}, []step{
 			{0, Cost{Events: 50}, 0, 0}, {0, Cost{Requests: 1}, 0, 0}, {0, Cost{}, 0, 0},
 		}},
 		"a clock that goes backward gives nothing": {Rate{Requests: 1}, []step{
-			{0, Cost{Requests: 1}, 0, 0}, {-time.Hour, Cost{Requests: 1}, time.Second, 0}, {time.Second, Cost{Requests: 1}, 0, 0},
+			{0, Cost{Requests: 1}, 0, 0}, {-time.Hour, Cost{Requests: 1}, time.Second, 0},
+			{time.Second, Cost{Requests: 1}, 0, 0},
 		}},
 	} {
 		l, at := newLimiter(Options{})
@@ -64,10 +68,13 @@ func TestBuckets(t *testing.T) {
 
 // Two buckets are asked together: what one refuses is not taken from the other, whichever comes first.
 func TestAllOrNone(t *testing.T) {
-	mine, ours := Bucket{By: APIKey, Name: "a.1", Rate: Rate{Requests: 10}}, Bucket{By: Tenant, Name: "a", Rate: Rate{Requests: 3, Events: 5}}
+	mine, ours := Bucket{By: APIKey, Name: "a.1", Rate: Rate{Requests: 10}},
+		Bucket{By: Tenant, Name: "a", Rate: Rate{Requests: 3, Events: 5}}
 	for _, from := range [][]Bucket{{mine, ours}, {ours, mine}} {
 		var told []string
-		l, at := newLimiter(Options{Refused: func(by By, of Dimension) { told = append(told, fmt.Sprint(by, " ", of)) }})
+		l, at := newLimiter(Options{Refused: func(by By, of Dimension) {
+			told = append(told, fmt.Sprint(by, " ", of))
+		}})
 		left := func(b Bucket) int64 {
 			o := l.Take(t.Context(), Cost{}, b)
 			return o.Standing.Remaining
@@ -101,7 +108,8 @@ func TestAllOrNone(t *testing.T) {
 func TestOwnersAreKeptApart(t *testing.T) {
 	l, _ := newLimiter(Options{})
 	for _, by := range []By{APIKey, Tenant, IdempotencyKey} {
-		if o := l.Take(t.Context(), Cost{Requests: 1}, Bucket{By: by, Name: "acme.1", Rate: Rate{Requests: 1}}); !o.OK() {
+		if o := l.Take(t.Context(), Cost{Requests: 1},
+			Bucket{By: by, Name: "acme.1", Rate: Rate{Requests: 1}}); !o.OK() {
 			t.Errorf("%s found another's bucket: %+v", by, o)
 		}
 	}
@@ -110,7 +118,8 @@ func TestOwnersAreKeptApart(t *testing.T) {
 func TestAChangedRateBeginsAnew(t *testing.T) {
 	l, _ := newLimiter(Options{})
 	l.Take(t.Context(), Cost{Requests: 1, Events: 1000}, key(Rate{Requests: 1}))
-	if o := l.Take(t.Context(), Cost{Requests: 1, Events: 1}, key(Rate{Requests: 5, Events: 5})); !o.OK() || o.Standing.Remaining != 4 {
+	if o := l.Take(t.Context(), Cost{Requests: 1, Events: 1}, key(Rate{Requests: 5, Events: 5})); !o.OK() ||
+		o.Standing.Remaining != 4 {
 		t.Errorf("%+v", o)
 	}
 }
@@ -153,7 +162,8 @@ func TestManyAtOnceTakeNoMoreThanThereIs(t *testing.T) {
 	for range 32 {
 		wg.Go(func() {
 			for range 100 {
-				if o := l.Take(t.Context(), Cost{Requests: 1}, key(Rate{Requests: 500}), Bucket{By: Tenant, Name: "t", Rate: Rate{Requests: 600}}); o.OK() {
+				if o := l.Take(t.Context(), Cost{Requests: 1}, key(Rate{Requests: 500}),
+					Bucket{By: Tenant, Name: "t", Rate: Rate{Requests: 600}}); o.OK() {
 					passed.Add(1)
 				}
 			}

@@ -39,7 +39,8 @@ var (
 	// moved.
 	ErrMovedElsewhere = errors.New("a ledger is moved from where it is kept now")
 	// ErrGrows is wrapped when the source is written to faster than it can be copied.
-	ErrGrows = errors.New("the source is written to faster than it can be copied: stop its servers and run the move again")
+	ErrGrows = errors.New("the source is written to faster than it can be copied: stop its servers and run the move " +
+		"again")
 )
 
 // maxChases bounds how often the rest of one ledger is copied because it has grown before it could be marked.
@@ -87,7 +88,8 @@ func Run(ctx context.Context, from, to store.Store, o Options) (Report, error) {
 	}
 	proven := r.report.Moved
 	if err := r.markAll(ids); err != nil {
-		return r.report, fmt.Errorf("%w; the target is complete as far as it was copied: run the move again to end it", err)
+		return r.report, fmt.Errorf("%w; the target is complete as far as it was copied: run the move again to end it",
+			err)
 	}
 	if r.report.Moved > proven {
 		return r.report, r.verify()
@@ -133,7 +135,8 @@ func (r *run) ledgers() ([]string, error) {
 			return nil, err
 		}
 		if r.o.Place != "" && source.movedTo != "" && source.movedTo != r.o.Place {
-			return nil, fmt.Errorf("tenant %s was moved to %s, not to %s: %w", id, source.movedTo, r.o.Place, ErrMovedElsewhere)
+			return nil, fmt.Errorf("tenant %s was moved to %s, not to %s: %w", id, source.movedTo, r.o.Place,
+				ErrMovedElsewhere)
 		}
 		r.total += source.kept().Seq
 	}

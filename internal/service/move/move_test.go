@@ -110,7 +110,8 @@ func TestAMoveThatBrokeOffGoesOn(t *testing.T) {
 		}
 		if done != total || done != second.Rows || first.Moved+second.Moved != second.Rows || second.Tenants != 2 ||
 			first.Marked+second.Marked != 3 || verified != 1 {
-			t.Errorf("after %d writes: %+v, then %+v, progress %d of %d, verified %d times", left, first, second, done, total,
+			t.Errorf("after %d writes: %+v, then %+v, progress %d of %d, verified %d times", left, first,
+				second, done, total,
 				verified)
 		}
 		storetest.Compare(t, filled(t), to, "acme", "globex", tenant.Operator)
@@ -189,7 +190,8 @@ func TestWhatComesBeforeTheMarkIsMovedToo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(from.before) != 0 || report.Marked != 4 || report.Tenants != 3 || report.Moved != report.Rows || verified != 2 {
+	if len(from.before) != 0 || report.Marked != 4 || report.Tenants != 3 || report.Moved != report.Rows ||
+		verified != 2 {
 		t.Errorf("%+v, verified %d times, %d writes left", report, verified, len(from.before))
 	}
 	reference := filled(t)
@@ -298,7 +300,8 @@ func TestAnotherLedgerAtTheTargetIsLeftAlone(t *testing.T) {
 	} {
 		from, to := filled(t), naive.New(naive.Options{Now: storetest.NewClock().Now})
 		disturb(to)
-		if _, err := move.Run(context.Background(), from, to, move.Options{Place: place}); !errors.Is(err, move.ErrDiffers) {
+		_, err := move.Run(context.Background(), from, to, move.Options{Place: place})
+		if !errors.Is(err, move.ErrDiffers) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -24,7 +24,8 @@ type Assigned struct {
 // now. An empty plan is none from then on. One of the same time is replaced, and later ones stay. What stays as it is
 // leaves no row. Errors: NotFound, Invalid (also a plan that does not exist), TenantClosed, PeriodClosed (a closed
 // period would have another plan), Conflict (too many).
-func (s *Service) Assign(ctx context.Context, actor, tenantID, customer, plan string, from *calendar.Micros) (out Assigned, err error) {
+func (s *Service) Assign(ctx context.Context, actor, tenantID, customer, plan string,
+	from *calendar.Micros) (out Assigned, err error) {
 	if bad := checkAssigned(customer, from); bad != nil {
 		return out, bad
 	}
@@ -95,8 +96,9 @@ func exists(tx store.Tx, plan string) error {
 func checkOpen(tx store.Tx, from, until calendar.Micros) error {
 	err := store.Each(tx, &usage.PeriodKind, func(p *usage.Period) error {
 		if p.Month.Start() < until && p.Month.End() > from {
-			return problem.New(problem.PeriodClosed, "from %s on the plan would be another one in %s, which is closed: "+
-				"choose a from after the closed periods", from, p.Month)
+			return problem.New(problem.PeriodClosed,
+				"from %s on the plan would be another one in %s, which is closed: "+
+					"choose a from after the closed periods", from, p.Month)
 		}
 		return nil
 	})
@@ -106,7 +108,8 @@ func checkOpen(tx store.Tx, from, until calendar.Micros) error {
 	return err
 }
 
-// Assignment returns the plans of a customer, or of the tenant itself when customer is empty. Errors: NotFound, Invalid.
+// Assignment returns the plans of a customer, or of the tenant itself when customer is empty. Errors: NotFound,
+// Invalid.
 func (s *Service) Assignment(ctx context.Context, tenantID, customer string) (out Assigned, err error) {
 	if bad := checkAssigned(customer, nil); bad != nil {
 		return out, bad

@@ -62,7 +62,8 @@ func (s *Service) Put(ctx context.Context, actor, tenantID string, p quota.Plan)
 			return nil
 		}
 		out.UpdatedAt = tx.Now()
-		_, err = ledgers.Append(tx, actor, audit.Of("plan", action, p.Name), payloadOf(&out), quota.PlanKind.State(&out))
+		_, err = ledgers.Append(tx, actor, audit.Of("plan", action, p.Name), payloadOf(&out),
+			quota.PlanKind.State(&out))
 		return err
 	})
 	if err != nil {
@@ -142,7 +143,8 @@ type (
 func payloadOf(p *quota.Plan) planPayload {
 	out := planPayload{Name: p.Name, Quotas: []quotaPayload{}, Prices: p.Prices}
 	for _, q := range p.Quotas {
-		one := quotaPayload{Meter: q.Meter, Limit: q.Limit.String(), Soft: q.Soft, Thresholds: append([]uint16{}, q.Thresholds...)}
+		one := quotaPayload{Meter: q.Meter, Limit: q.Limit.String(), Soft: q.Soft,
+			Thresholds: append([]uint16{}, q.Thresholds...)}
 		if !q.Multiplier.IsZero() {
 			one.Multiplier = q.Multiplier.String()
 		}

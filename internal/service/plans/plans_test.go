@@ -21,7 +21,8 @@ const acme = "acme"
 func newService(t *testing.T) (*Service, store.Store) {
 	t.Helper()
 	s := naive.New(naive.Options{Now: storetest.NewClock().Now})
-	if err := storetest.Create(s, acme, storetest.NewMeter("calls", meter.Sum), storetest.NewMeter("hits", meter.Count)); err != nil {
+	if err := storetest.Create(s, acme, storetest.NewMeter("calls", meter.Sum),
+		storetest.NewMeter("hits", meter.Count)); err != nil {
 		t.Fatal(err)
 	}
 	return New(s), s
@@ -32,7 +33,8 @@ func told(t *testing.T, s store.Store, after uint64) (out []string) {
 	t.Helper()
 	err := s.View(context.Background(), acme, func(v store.View) error {
 		_, _, err := v.Rows(after, store.RowHint{Changes: true}, func(r *ledger.Row) bool {
-			out = append(out, fmt.Sprintf("%s %s by %s: %s", r.Change.Type, r.Change.EntityID, r.Change.Actor, r.Change.Payload))
+			out = append(out, fmt.Sprintf("%s %s by %s: %s", r.Change.Type, r.Change.EntityID, r.Change.Actor,
+				r.Change.Payload))
 			return true
 		})
 		return err
@@ -46,7 +48,8 @@ func told(t *testing.T, s store.Store, after uint64) (out []string) {
 func TestEveryChangeIsToldOnce(t *testing.T) {
 	s, st := newService(t)
 	ctx := context.Background()
-	plan := quota.Plan{Name: "pro", Quotas: []quota.Quota{{Meter: "calls", Limit: storetest.Amount("10"), Soft: true, Multiplier: storetest.Amount("2")}}}
+	plan := quota.Plan{Name: "pro", Quotas: []quota.Quota{{Meter: "calls", Limit: storetest.Amount("10"), Soft: true,
+		Multiplier: storetest.Amount("2")}}}
 	for range 2 {
 		if _, err := s.Put(ctx, "ann", acme, plan); err != nil {
 			t.Fatal(err)
@@ -65,10 +68,14 @@ func TestEveryChangeIsToldOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{
-		`plan.created pro by ann: {"name":"pro","quotas":[{"meter":"calls","limit":"10","soft":true,"hard_cap_multiplier":"2","thresholds":[]}]}`,
+		`plan.created pro by ann: ` +
+			`{"name":"pro","quotas":[{"meter":"calls","limit":"10","soft":true,"hard_cap_multiplier":"2",` +
+			`"thresholds":[]}]}`,
 		`tenant.plan_assigned acme by ann: {"plan":"pro","from":"2026-11-15T02:10:00Z","before":null}`,
 		`customer.plan_assigned c by ann: {"plan":"pro","from":"2026-11-15T02:10:00Z","before":null}`,
-		`plan.updated pro by bob: {"name":"pro","quotas":[{"meter":"calls","limit":"10","soft":false,"hard_cap_multiplier":"2","thresholds":[]}]}`,
+		`plan.updated pro by bob: ` +
+			`{"name":"pro","quotas":[{"meter":"calls","limit":"10","soft":false,"hard_cap_multiplier":"2",` +
+			`"thresholds":[]}]}`,
 		`customer.plan_assigned c by bob: {"plan":null,"from":"2026-11-15T02:10:00Z","before":"pro"}`,
 	}
 	if got := told(t, st, 3); !slices.Equal(got, want) {
@@ -122,7 +129,8 @@ func TestQuotasAreListedWhateverOneCallMayLookAt(t *testing.T) {
 	s, st := newService(t)
 	var want []string
 	err := st.Update(context.Background(), acme, func(tx store.Tx) error {
-		if err := storetest.PutPlan(tx, quota.Plan{Name: "some", Quotas: []quota.Quota{storetest.Hard("calls", "1"), storetest.Hard("hits", "1")}}); err != nil {
+		if err := storetest.PutPlan(tx, quota.Plan{Name: "some",
+			Quotas: []quota.Quota{storetest.Hard("calls", "1"), storetest.Hard("hits", "1")}}); err != nil {
 			return err
 		}
 		if err := storetest.PutPlan(tx, quota.Plan{Name: "nothing"}); err != nil {

@@ -39,14 +39,16 @@ type Filter struct {
 // Quotas lists the quotas in force in the order (customer, meter), after the given place. It looks at a bounded number
 // of customers: next is where to go on, also from a page with few or no items, and nil at the end. Errors: NotFound
 // (tenant, or the filter's meter), Invalid.
-func (s *Service) Quotas(ctx context.Context, tenantID string, f Filter, after *Place, limit int) (items []Quota, next *Place, err error) {
+func (s *Service) Quotas(ctx context.Context, tenantID string, f Filter, after *Place,
+	limit int) (items []Quota, next *Place, err error) {
 	if f.Customer != "" {
 		if bad := usage.CheckCustomer(f.Customer); bad != nil {
 			return nil, nil, bad
 		}
 	}
 	err = s.ledgers.View(ctx, tenantID, func(v store.View) error {
-		l := &listing{v: v, filter: f, after: after, limit: max(limit, 1), looks: s.looks, plans: map[string]*quota.Rules{}, meters: map[string]*store.Meter{}}
+		l := &listing{v: v, filter: f, after: after, limit: max(limit, 1), looks: s.looks,
+			plans: map[string]*quota.Rules{}, meters: map[string]*store.Meter{}}
 		l.month = calendar.MonthOf(v.Now())
 		if f.Month != nil {
 			l.month = *f.Month

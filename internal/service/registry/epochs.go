@@ -17,14 +17,16 @@ type Begun struct {
 	Tenants  int  // whose ledgers are in a new epoch
 	Operator bool // so is the operator's own
 	Moved    int  // ledgers that were left alone, because they are kept elsewhere
-	// Last is when the last commit was made that the store still has, in any ledger: what was acknowledged later is lost.
+	// Last is when the last commit was made that the store still has, in any ledger: what was acknowledged later is
+	// lost.
 	Last calendar.Micros
 }
 
 // BeginEpochs begins the next epoch in every ledger of the store, closed ones too. Each ledger does so in a commit of
 // its own. A run that broke off is repeated: the ledgers that it reached then have an epoch without other rows, which
 // does no harm. Progress may be nil. Errors: Invalid.
-func (s *Service) BeginEpochs(ctx context.Context, actor, reason string, progress func(done, total uint64)) (Begun, error) {
+func (s *Service) BeginEpochs(ctx context.Context, actor, reason string,
+	progress func(done, total uint64)) (Begun, error) {
 	if bad := (&tenant.Epoch{Reason: reason}).Check(); bad != nil {
 		return Begun{}, bad
 	}
@@ -50,7 +52,8 @@ func (s *Service) BeginEpochs(ctx context.Context, actor, reason string, progres
 		switch {
 		case problem.Is(err, problem.Moved):
 			out.Moved++
-		case problem.Is(err, problem.NotFound) && id == tenant.Operator: // an operator whose key is configured may have none
+		// An operator whose key is configured may have none.
+		case problem.Is(err, problem.NotFound) && id == tenant.Operator:
 		case err != nil:
 			return out, fmt.Errorf("begin an epoch of %s: %w", id, err)
 		case id == tenant.Operator:

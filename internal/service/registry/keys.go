@@ -15,14 +15,16 @@ const keyEntity = "api_key"
 
 // CreateKey makes a key and returns its token, which cannot be had again. Of k, the name, scopes, expiry and rate limit
 // count. Errors: NotFound, Invalid, TenantClosed, Conflict (too many keys).
-func (s *Service) CreateKey(ctx context.Context, actor, tenantID string, k tenant.APIKey) (tenant.APIKey, string, error) {
+func (s *Service) CreateKey(ctx context.Context, actor, tenantID string,
+	k tenant.APIKey) (tenant.APIKey, string, error) {
 	if p := ledgers.Reachable(tenantID); p != nil {
 		return tenant.APIKey{}, "", p
 	}
 	if _, p := tenant.ParseScopes(k.Scopes.Names()); p != nil {
 		return tenant.APIKey{}, "", p
 	}
-	key, token, err := s.newKey(tenantID, tenant.APIKey{Name: k.Name, Scopes: k.Scopes, RateLimit: k.RateLimit, ExpiresAt: k.ExpiresAt})
+	key, token, err := s.newKey(tenantID, tenant.APIKey{Name: k.Name, Scopes: k.Scopes, RateLimit: k.RateLimit,
+		ExpiresAt: k.ExpiresAt})
 	if err != nil {
 		return tenant.APIKey{}, "", err
 	}
@@ -79,7 +81,8 @@ func roomForKey(tx store.Tx, id string) error {
 			}
 		}
 		if inForce >= tenant.MaxKeys {
-			return problem.New(problem.Conflict, "the tenant has %d API keys, the most there can be: revoke one first", tenant.MaxKeys)
+			return problem.New(problem.Conflict, "the tenant has %d API keys, the most there can be: revoke one first",
+				tenant.MaxKeys)
 		}
 		if len(page) < keysPage {
 			return nil
@@ -151,7 +154,8 @@ type rateLimitPayload struct {
 }
 
 func appendKey(tx store.Tx, actor string, action string, k *tenant.APIKey) error {
-	payload := keyPayload{ID: k.ID, Name: k.Name, Scopes: k.Scopes.Names(), ExpiresAt: moment(k.ExpiresAt), RevokedAt: moment(k.RevokedAt)}
+	payload := keyPayload{ID: k.ID, Name: k.Name, Scopes: k.Scopes.Names(), ExpiresAt: moment(k.ExpiresAt),
+		RevokedAt: moment(k.RevokedAt)}
 	if k.RateLimit != (tenant.RateLimit{}) {
 		limit := rateLimitPayload(k.RateLimit)
 		payload.RateLimit = &limit

@@ -26,7 +26,8 @@ func TestAKeyIsMadeListedAndRevoked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := tenant.APIKey{ID: key.ID, Name: "ci", Scopes: tenant.Ingest, ExpiresAt: expires, CreatedAt: calendar.FromTime(start),
+	want := tenant.APIKey{ID: key.ID, Name: "ci", Scopes: tenant.Ingest, ExpiresAt: expires,
+		CreatedAt: calendar.FromTime(start),
 		RateLimit: tenant.RateLimit{RequestsPerSecond: 3}}
 	wantSame(t, key, want)
 	if !strings.HasPrefix(key.ID, "acme.") {
@@ -85,12 +86,15 @@ func TestKeysThatCannotBeMadeOrFound(t *testing.T) {
 		key    tenant.APIKey
 		want   problem.Code
 	}{
-		"no scope":      {"acme", tenant.APIKey{}, problem.Invalid},
-		"expired":       {"acme", tenant.APIKey{Scopes: tenant.Read, ExpiresAt: calendar.FromTime(start)}, problem.Invalid},
-		"long name":     {"acme", tenant.APIKey{Scopes: tenant.Read, Name: strings.Repeat("x", tenant.MaxName+1)}, problem.Invalid},
-		"negative rate": {"acme", tenant.APIKey{Scopes: tenant.Read, RateLimit: tenant.RateLimit{BytesPerSecond: -1}}, problem.Invalid},
-		"no tenant":     {"nobody", tenant.APIKey{Scopes: tenant.Read}, problem.NotFound},
-		"bad tenant":    {"", tenant.APIKey{Scopes: tenant.Read}, problem.NotFound},
+		"no scope": {"acme", tenant.APIKey{}, problem.Invalid},
+		"expired": {"acme", tenant.APIKey{Scopes: tenant.Read, ExpiresAt: calendar.FromTime(start)},
+			problem.Invalid},
+		"long name": {"acme", tenant.APIKey{Scopes: tenant.Read, Name: strings.Repeat("x", tenant.MaxName+1)},
+			problem.Invalid},
+		"negative rate": {"acme", tenant.APIKey{Scopes: tenant.Read, RateLimit: tenant.RateLimit{BytesPerSecond: -1}},
+			problem.Invalid},
+		"no tenant":  {"nobody", tenant.APIKey{Scopes: tenant.Read}, problem.NotFound},
+		"bad tenant": {"", tenant.APIKey{Scopes: tenant.Read}, problem.NotFound},
 	} {
 		_, token, err := w.CreateKey(t.Context(), "k", c.tenant, c.key)
 		if problem.CodeOf(err) != c.want || token != "" {
@@ -113,7 +117,8 @@ func TestKeysInForceAreBoundedAndRevokedOnesAreNotCounted(t *testing.T) {
 	w.tenant("acme")
 	var others []entity.State
 	for i := 2; i < tenant.MaxKeys; i++ {
-		others = append(others, tenant.KeyKind.State(&tenant.APIKey{ID: fmt.Sprintf("acme.%d", i), Scopes: tenant.Read}))
+		others = append(others,
+			tenant.KeyKind.State(&tenant.APIKey{ID: fmt.Sprintf("acme.%d", i), Scopes: tenant.Read}))
 	}
 	w.fill(others...)
 	first, _, err := w.CreateKey(t.Context(), "k", "acme", tenant.APIKey{Scopes: tenant.Read})

@@ -81,7 +81,8 @@ func (s *Service) Meters(ctx context.Context, tenantID, after string, limit int)
 // UpdateMeter changes a meter with a function that may run more than once. A change without a difference leaves no row.
 // Errors: what change returns, NotFound, Invalid, TenantClosed, Fixed (after the first event), Conflict (a plan limits
 // it).
-func (s *Service) UpdateMeter(ctx context.Context, actor, tenantID, slug string, change func(*meter.Meter) *problem.Error) (store.Meter, error) {
+func (s *Service) UpdateMeter(ctx context.Context, actor, tenantID, slug string,
+	change func(*meter.Meter) *problem.Error) (store.Meter, error) {
 	var out store.Meter
 	err := s.ledgers.Update(ctx, tenantID, func(tx store.Tx, _ tenant.Tenant) error {
 		before, err := store.GetMeter(tx, slug)

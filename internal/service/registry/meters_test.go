@@ -169,7 +169,8 @@ func TestUpdatingAMeter(t *testing.T) {
 		t.Errorf("before the first event: %+v, %v", got, err)
 	}
 	before := w.head("acme")
-	if got, err = update(func(m *meter.Meter) { m.KeyFields[1] = "resource" }); err != nil || got.KeyFields[1] != "resource" || w.head("acme") != before+1 {
+	if got, err = update(func(m *meter.Meter) { m.KeyFields[1] = "resource" }); err != nil ||
+		got.KeyFields[1] != "resource" || w.head("acme") != before+1 {
 		t.Errorf("a list changed in place: %+v, %v, %d rows", got, err, w.head("acme")-before)
 	}
 	if got, err = update(func(m *meter.Meter) { m.Aggregation, m.KeyFields = meter.Sum, nil }); err != nil || got.Used {
@@ -212,22 +213,28 @@ func TestAMetersPayloadIsWrittenInTheWordsOfTheContract(t *testing.T) {
 	w := newWorld(t)
 	w.tenant("acme")
 	_, err := w.CreateMeter(t.Context(), "k", "acme", meter.Meter{
-		Slug: "tokens", Name: "Tokens", Aggregation: meter.Sum, ValueProperty: "tokens", Lateness: 48 * time.Hour, Future: time.Hour,
-		KeyPolicy: meter.DerivedKey, KeyFields: []string{"customer", "time"}, KeyBucket: 5 * time.Second, Rounding: meter.HalfEven,
+		Slug: "tokens", Name: "Tokens", Aggregation: meter.Sum, ValueProperty: "tokens", Lateness: 48 * time.Hour,
+		Future:    time.Hour,
+		KeyPolicy: meter.DerivedKey, KeyFields: []string{"customer", "time"}, KeyBucket: 5 * time.Second,
+		Rounding: meter.HalfEven,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantSame(t, w.payload("acme"), `{"slug":"tokens","name":"Tokens","aggregation":"sum","value_property":"tokens","lateness":"48h0m0s","late":"adjust",`+
-		`"key_policy":"derived","key_fields":["customer","time"],"key_bucket":"5s","future":"1h0m0s","rounding":"half_even"}`)
+	wantSame(t, w.payload("acme"), `{"slug":"tokens","name":"Tokens","aggregation":"sum","value_property":"tokens",`+
+		`"lateness":"48h0m0s","late":"adjust",`+
+		`"key_policy":"derived","key_fields":["customer","time"],"key_bucket":"5s","future":"1h0m0s",`+
+		`"rounding":"half_even"}`)
 	_, err = w.CreateMeter(t.Context(), "k", "acme", meter.Meter{
 		Slug: "big", Aggregation: meter.Sum, EventType: "llm", ValueProperty: "tokens", MissingValue: meter.SkipMissing,
-		Filter: meter.Filter{"properties.model": {{Kind: properties.String, Text: "gpt-9"}, {Kind: properties.Number, Text: "9"}}},
+		Filter: meter.Filter{"properties.model": {{Kind: properties.String, Text: "gpt-9"},
+			{Kind: properties.Number, Text: "9"}}},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantSame(t, w.payload("acme"), `{"slug":"big","aggregation":"sum","event_type":"llm","value_property":"tokens","lateness":"0s","late":"adjust",`+
+	wantSame(t, w.payload("acme"), `{"slug":"big","aggregation":"sum","event_type":"llm","value_property":"tokens",`+
+		`"lateness":"0s","late":"adjust",`+
 		`"key_policy":"client","future":"0s","missing_value":"skip","filter":{"properties.model":["gpt-9",9]}}`)
 }
 
@@ -243,7 +250,8 @@ func TestAMeterRemembersItsWidestFuture(t *testing.T) {
 	}
 	head := w.head("acme")
 	for i, c := range []struct{ future, ahead time.Duration }{
-		{2 * time.Hour, 2 * time.Hour}, {time.Hour, 2 * time.Hour}, {0, 2 * time.Hour}, {meter.MaxFuture, meter.MaxFuture}, {time.Minute, meter.MaxFuture},
+		{2 * time.Hour, 2 * time.Hour}, {time.Hour, 2 * time.Hour}, {0, 2 * time.Hour},
+		{meter.MaxFuture, meter.MaxFuture}, {time.Minute, meter.MaxFuture},
 	} {
 		got, err = w.UpdateMeter(t.Context(), "k", "acme", "calls", func(m *meter.Meter) *problem.Error {
 			m.Future, m.WidestFuture = c.future, 0

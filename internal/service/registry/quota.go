@@ -22,7 +22,8 @@ func plansAllow(tx store.Tx, m *meter.Meter) error {
 	for i := range plans {
 		for j := range plans[i].Quotas {
 			if plans[i].Quotas[j].Meter == m.Slug {
-				return problem.New(problem.Conflict, "plan %s limits meter %s, and only sum and count meters can be limited", plans[i].Name, m.Slug)
+				return problem.New(problem.Conflict,
+					"plan %s limits meter %s, and only sum and count meters can be limited", plans[i].Name, m.Slug)
 			}
 		}
 	}

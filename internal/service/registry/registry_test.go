@@ -78,7 +78,8 @@ func (w *world) told(tenantID string, first uint64) []string {
 	var out []string
 	w.rows(tenantID, func(r *ledger.Row) {
 		if r.Seq >= first {
-			out = append(out, fmt.Sprintf("%s %s %s by %s/%s", r.Change.Type, r.Change.EntityType, r.Change.EntityID, r.Change.Source, r.Change.Actor))
+			out = append(out, fmt.Sprintf("%s %s %s by %s/%s", r.Change.Type, r.Change.EntityType, r.Change.EntityID,
+				r.Change.Source, r.Change.Actor))
 		}
 	})
 	return out
@@ -150,7 +151,8 @@ func TestCreatingATenantMakesItAndItsAdminKeyInOneCommit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := tenant.Tenant{ID: "acme", Name: "Acme", AllowedOrigins: []string{"https://acme.example"}, CreatedAt: calendar.FromTime(start)}
+	want := tenant.Tenant{ID: "acme", Name: "Acme", AllowedOrigins: []string{"https://acme.example"},
+		CreatedAt: calendar.FromTime(start)}
 	wantSame(t, made, want)
 	got, err := w.Tenant(t.Context(), "acme")
 	if err != nil {
@@ -231,10 +233,12 @@ func TestUpdatingATenant(t *testing.T) {
 		}
 	}
 	none := []string{}
-	if got, err = w.UpdateTenant(t.Context(), "k2", "acme", registry.TenantPatch{AllowedOrigins: &none}); err != nil || len(got.AllowedOrigins) != 0 {
+	if got, err = w.UpdateTenant(t.Context(), "k2", "acme", registry.TenantPatch{AllowedOrigins: &none}); err != nil ||
+		len(got.AllowedOrigins) != 0 {
 		t.Errorf("%+v, %v", got, err)
 	}
-	wantSame(t, w.told("acme", 3), []string{"tenant.updated tenant acme by api/k1", "tenant.updated tenant acme by api/k2"})
+	wantSame(t, w.told("acme", 3), []string{"tenant.updated tenant acme by api/k1",
+		"tenant.updated tenant acme by api/k2"})
 	_, err = w.UpdateTenant(t.Context(), "k1", "nobody", registry.TenantPatch{Name: &name})
 	wantCode(t, err, problem.NotFound)
 }
@@ -474,7 +478,8 @@ func TestPayloadsCarryNoSecret(t *testing.T) {
 	w := newWorld(t)
 	token := w.tenant("acme")
 	key, second, err := w.CreateKey(t.Context(), "k", "acme", tenant.APIKey{
-		Name: "ci", Scopes: tenant.Ingest | tenant.Read, RateLimit: tenant.RateLimit{EventsPerSecond: 5}, ExpiresAt: calendar.FromTime(start.Add(time.Hour)),
+		Name: "ci", Scopes: tenant.Ingest | tenant.Read, RateLimit: tenant.RateLimit{EventsPerSecond: 5},
+		ExpiresAt: calendar.FromTime(start.Add(time.Hour)),
 	})
 	if err != nil {
 		t.Fatal(err)

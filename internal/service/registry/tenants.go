@@ -138,7 +138,8 @@ func (s *Service) KeptHere(ctx context.Context) error {
 		return err
 	}
 	if err := t.CheckKeptHere(); err != nil {
-		return problem.Wrap(problem.Moved, err, "a move to %s has begun and has not ended: run tallystick move again", t.MovedTo)
+		return problem.Wrap(problem.Moved, err, "a move to %s has begun and has not ended: run tallystick move again",
+			t.MovedTo)
 	}
 	return nil
 }

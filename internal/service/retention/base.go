@@ -65,7 +65,8 @@ func (r *run) agree(id string, sums map[uint32]amount.Amount, rows []meterJSON) 
 		}
 		for n, sum := range sums {
 			if w := cmp.Or(want[slugs[n]], amount.Zero.String()); sum.String() != w {
-				return fmt.Errorf("the counters of meter %s add up to %s, the rows to %s: run `tallystick verify`; no row has left", slugs[n], sum, w)
+				return fmt.Errorf("the counters of meter %s add up to %s, the rows to %s: run `tallystick verify`; "+
+					"no row has left", slugs[n], sum, w)
 			}
 		}
 		return nil
@@ -92,7 +93,8 @@ func baseFrom(v store.View, from store.CounterPlace) (*ledger.Base, store.Counte
 			next = p
 			return false
 		}
-		out.Counters = append(out.Counters, ledger.BaseCounter{Meter: numbers[p.Meter], Customer: p.Customer, Counter: *c})
+		out.Counters = append(out.Counters,
+			ledger.BaseCounter{Meter: numbers[p.Meter], Customer: p.Customer, Counter: *c})
 		size += 500 + 2*len(p.Customer) + 2*len(c.OnTime.LastKey)
 		return true
 	})

@@ -22,11 +22,13 @@ import (
 // rest, and so it is when all that is derived is made again from what is left of the journal.
 func TestPowerFailsWhilePruning(t *testing.T) {
 	mem := vfs.NewCrashableMem()
-	var mu sync.Mutex // guards crashing and points: the committer, the checkpointer and others change files side by side
+	// mu guards crashing and points: the committer, the checkpointer and others change files side by side.
+	var mu sync.Mutex
 	var l *life
 	crashing, points := false, 0
 	fs := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if op.Kind.ReadOrWrite() == errorfs.OpIsRead || op.Kind == errorfs.OpFileClose || op.Kind == errorfs.OpLock || op.Kind == errorfs.OpFilePreallocate {
+		if op.Kind.ReadOrWrite() == errorfs.OpIsRead || op.Kind == errorfs.OpFileClose || op.Kind == errorfs.OpLock ||
+			op.Kind == errorfs.OpFilePreallocate {
 			return nil
 		}
 		mu.Lock()
@@ -39,7 +41,8 @@ func TestPowerFailsWhilePruning(t *testing.T) {
 			if t.Failed() {
 				break
 			}
-			clone := mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: rand.New(rand.NewPCG(uint64(points), 7))})
+			clone := mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent,
+				RNG: rand.New(rand.NewPCG(uint64(points), 7))})
 			name := fmt.Sprintf("%d before %d %s, %d%% survive", points, op.Kind, op.Path, percent)
 			t.Run(name, func(t *testing.T) { l.survive(t, clone, points%5 == 0) })
 		}
@@ -88,7 +91,8 @@ func openTiny(t *testing.T, fs vfs.FS, now func() time.Time) store.Store {
 }
 
 func tiny(fs vfs.FS, now func() time.Time) engine.Options {
-	return engine.Options{Dir: "data", FS: fs, Now: now, SegmentBytes: 48 << 10, IndexEntries: 32, CheckpointBytes: 4 << 10}
+	return engine.Options{Dir: "data", FS: fs, Now: now, SegmentBytes: 48 << 10, IndexEntries: 32,
+		CheckpointBytes: 4 << 10}
 }
 
 // survive is the life after a crash.

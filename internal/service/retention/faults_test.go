@@ -106,7 +106,11 @@ func TestNothingLeavesThatIsNotArchived(t *testing.T) {
 		}
 	}
 	for name, bend := range map[string]func(l *life, s *storage){
-		"the first upload fails": func(_ *life, s *storage) { s.put = func(string, *os.File) error { return errBroken } },
+		"the first upload fails": func(_ *life, s *storage) {
+			s.put = func(string, *os.File) error {
+				return errBroken
+			}
+		},
 		"the manifest's upload fails": func(_ *life, s *storage) {
 			s.put = func(name string, _ *os.File) error {
 				if strings.HasSuffix(name, ".json") {
@@ -123,10 +127,18 @@ func TestNothingLeavesThatIsNotArchived(t *testing.T) {
 			}
 		},
 		"a file is cut": func(l *life, s *storage) {
-			s.open = func(string) error { flip(l.dir, ".parquet", func(b []byte) []byte { return b[:len(b)-1] }); return nil }
+			s.open = func(string) error {
+				flip(l.dir, ".parquet",
+					func(b []byte) []byte { return b[:len(b)-1] })
+				return nil
+			}
 		},
 		"the manifest is another": func(l *life, s *storage) {
-			s.open = func(string) error { flip(l.dir, ".json", func(b []byte) []byte { return append(b, ' ') }); return nil }
+			s.open = func(string) error {
+				flip(l.dir, ".json",
+					func(b []byte) []byte { return append(b, ' ') })
+				return nil
+			}
 		},
 		"a file is lost": func(_ *life, s *storage) {
 			s.open = func(name string) error {
@@ -141,7 +153,8 @@ func TestNothingLeavesThatIsNotArchived(t *testing.T) {
 			l := aged(t)
 			s := &storage{Storage: l.storage}
 			bend(l, s)
-			_, err := retention.New(l.s, s).Run(ctx, retention.Options{Horizon: retention.MinHorizon, Temp: t.TempDir()})
+			_, err := retention.New(l.s, s).Run(ctx,
+				retention.Options{Horizon: retention.MinHorizon, Temp: t.TempDir()})
 			if err == nil {
 				t.Fatal("a run on a broken storage succeeded")
 			}
@@ -226,7 +239,8 @@ func TestAMonthWaitsForTheLongestFutureThatThereWas(t *testing.T) {
 	l.clock.Set(first.End().Time())
 	l.both(func(tx store.Tx) error { return storetest.ClosePeriod(tx, first) })
 	l.both(func(tx store.Tx) error { return storetest.ClosePeriod(tx, first+1) })
-	l.clock.Set(first.End().Time().Add(retention.MinHorizon + 40*24*time.Hour)) // the floor has passed the month, not the bound
+	// the floor has passed the month, not the bound
+	l.clock.Set(first.End().Time().Add(retention.MinHorizon + 40*24*time.Hour))
 	r := l.retain()
 	if len(r.Months) == 0 || r.Months[0].Waits == "" || r.Pruned != 0 {
 		t.Fatalf("%+v", r)
@@ -265,8 +279,10 @@ func TestAMonthWaitsForItsLastArrival(t *testing.T) {
 func TestTimeIsRequiredWithAHorizon(t *testing.T) {
 	l := aged(t)
 	l.retain()
-	vs, err := l.s.Record(ctx, store.Batch{Tenant: acme, Events: []usage.Event{storetest.Untimed(storetest.Fact("x", "bytes", "one", 0, "1"))}})
-	if err != nil || vs[0].Status != usage.Rejected || vs[0].Problem.Code != problem.Invalid || vs[0].Problem.Fields[0].Path != "time" {
+	vs, err := l.s.Record(ctx, store.Batch{Tenant: acme,
+		Events: []usage.Event{storetest.Untimed(storetest.Fact("x", "bytes", "one", 0, "1"))}})
+	if err != nil || vs[0].Status != usage.Rejected || vs[0].Problem.Code != problem.Invalid ||
+		vs[0].Problem.Fields[0].Path != "time" {
 		t.Errorf("%v %v", vs, err)
 	}
 }
@@ -287,7 +303,8 @@ func TestAnArchiveOutOfReach(t *testing.T) {
 
 func TestAShortHorizonIsRefused(t *testing.T) {
 	l := newLife(t, openNaive)
-	if _, err := retention.New(l.s, l.storage).Run(ctx, retention.Options{Horizon: retention.MinHorizon - 1}); err == nil {
+	_, err := retention.New(l.s, l.storage).Run(ctx, retention.Options{Horizon: retention.MinHorizon - 1})
+	if err == nil {
 		t.Error("94 days were accepted")
 	}
 	l.allThere()

@@ -120,7 +120,8 @@ func (r *run) due(id string, floor calendar.Micros) (due, error) {
 // waits says why a month cannot leave yet: a key is kept for as long after its arrival as facts are taken, too.
 func (d *due) waits(m *monthFiles) string {
 	if until := m.lastAt.Add(d.future); until >= d.floor {
-		return "its last row arrived at " + m.lastAt.String() + ": it leaves when the floor has passed " + until.String()
+		return "its last row arrived at " + m.lastAt.String() + ": it leaves when the floor has passed " +
+			until.String()
 	}
 	return ""
 }

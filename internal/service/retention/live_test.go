@@ -163,7 +163,8 @@ func TestVerifyFindsAWrongCounterWhileTheLedgerGrows(t *testing.T) {
 			t.Fatal(err)
 		}
 		var want []verify.Difference
-		for _, what := range []string{", on-time rows", ", all rows", " read alone, on-time rows", " read alone, all rows"} {
+		for _, what := range []string{", on-time rows", ", all rows", " read alone, on-time rows",
+			" read alone, all rows"} {
 			what = fmt.Sprintf("counter bytes of %q in 2026-11%s, count", "quiet", what)
 			want = append(want, verify.Difference{Tenant: acme, What: what, Want: "100", Got: "101"})
 		}

@@ -86,7 +86,8 @@ func decodeManifest(b []byte, name string, sum [sha256.Size]byte) (manifest, err
 		return out, fmt.Errorf("%s: %w", name, err)
 	}
 	if out.Version != manifestVersion {
-		return out, fmt.Errorf("%s has version %d, this build reads version %d: use a newer tallystick", name, out.Version, manifestVersion)
+		return out, fmt.Errorf("%s has version %d, this build reads version %d: use a newer tallystick", name,
+			out.Version, manifestVersion)
 	}
 	var err error
 	out.month, err = calendar.ParseMonth(out.Month)

@@ -54,7 +54,8 @@ type rowsOf struct {
 }
 
 func openRows(ctx context.Context, storage Storage, m *manifest, after uint64, proving bool) *rowsOf {
-	return &rowsOf{ctx: ctx, storage: storage, files: m.Files, after: after, proving: proving, some: make([]record, atOnce)}
+	return &rowsOf{ctx: ctx, storage: storage, files: m.Files, after: after, proving: proving,
+		some: make([]record, atOnce)}
 }
 
 // next returns the next record, valid until the next call; io.EOF at the end.
@@ -219,7 +220,8 @@ func (p *proof) compare(row *ledger.Row, rows *rowsOf) error {
 	if err != nil {
 		return err
 	}
-	p.have, p.want = ledger.AppendCanonical(p.have[:0], &got, tree.Hash{}), ledger.AppendCanonical(p.want[:0], row, tree.Hash{})
+	p.have, p.want = ledger.AppendCanonical(p.have[:0], &got, tree.Hash{}),
+		ledger.AppendCanonical(p.want[:0], row, tree.Hash{})
 	if !bytes.Equal(p.have, p.want) {
 		return fmt.Errorf("row %d of the ledger is another one in the archive", row.Seq)
 	}
@@ -246,7 +248,8 @@ func (p *proof) compare(row *ledger.Row, rows *rowsOf) error {
 // end compares what was read with what the manifest says.
 func (p *proof) end() error {
 	m := p.manifest
-	if p.rows != m.Rows || p.sections != m.Sections || hex.EncodeToString(p.leaves.Sum(nil)) != m.Leaves || len(p.sums) != len(m.Meters) {
+	if p.rows != m.Rows || p.sections != m.Sections || hex.EncodeToString(p.leaves.Sum(nil)) != m.Leaves ||
+		len(p.sums) != len(m.Meters) {
 		return errors.New("the archive holds other rows or sections than its manifest says")
 	}
 	for _, t := range p.sums {

@@ -258,7 +258,8 @@ func (s *source) unreadable(err error) error {
 	if s.v.ctx.Err() != nil {
 		return s.v.ctx.Err()
 	}
-	return problem.Wrap(problem.Archived, err, "the usage rows of %s are archived, and the archive cannot be read now", s.archive.Month)
+	return problem.Wrap(problem.Archived, err, "the usage rows of %s are archived, and the archive cannot be read now",
+		s.archive.Month)
 }
 
 func (s *source) close() {

@@ -32,8 +32,10 @@ type record struct {
 func recordOf(r *ledger.Row, s *place) record {
 	e := r.Event
 	return record{
-		Seq: r.Seq, ReceivedAt: int64(r.At), Time: int64(e.Time), ID: e.Key.ID(), Status: e.Status().String(), Meter: e.Meter, Type: e.Type,
-		Customer: e.Customer, Resource: e.Resource, Quantity: e.Quantity.Decimal(), Properties: e.Properties, Corrects: e.Corrects,
+		Seq: r.Seq, ReceivedAt: int64(r.At), Time: int64(e.Time), ID: e.Key.ID(), Status: e.Status().String(),
+		Meter: e.Meter, Type: e.Type,
+		Customer: e.Customer, Resource: e.Resource, Quantity: e.Quantity.Decimal(), Properties: e.Properties,
+		Corrects:     e.Corrects,
 		SectionFirst: s.first, SectionRows: uint32(s.rows), Row: ledger.AppendCanonical(nil, r, tree.Hash{}),
 	}
 }

@@ -4,10 +4,11 @@
 //
 // What can go wrong must go wrong on the safe side, so the order is fixed:
 //
-//	floor       The operator's ledger is told where facts are refused from now on, then every tenant's own. A tenant's floor never
-//	            passes a month of its that is open and has counters. From the commit of that row on nothing is added below it.
-//	archive     A month below the floor is written to the storage under names that contain the hash of the content, so that no
-//	            archive is ever replaced by another one.
+//	floor       The operator's ledger records where facts are refused from now on, then every tenant's own. A
+//	            tenant's floor never passes a month of its that is open and has counters. From the commit of that
+//	            row on nothing is added below it.
+//	archive     A month below the floor is written to the storage under names that contain the hash of the
+//	            content, so that no archive is ever replaced by another one.
 //	read back   Every byte is read again from the storage and every row compared with the ledger's.
 //	base        The month's counters are recorded in the ledger: folding it again starts there.
 //	told        The row that says "archived" names the manifest and its hash.
@@ -166,7 +167,8 @@ func (r *run) archive(id string, m *monthFiles) error {
 		if _, there := tx.Horizon().Archive(m.month); there {
 			return nil // another node was faster
 		}
-		a := ledger.Archive{Month: m.month, Rows: m.rows, Stay: m.stay, First: m.first, Last: m.last, End: m.end, Manifest: manifest.name, Sum: manifest.sum}
+		a := ledger.Archive{Month: m.month, Rows: m.rows, Stay: m.stay, First: m.first, Last: m.last, End: m.end,
+			Manifest: manifest.name, Sum: manifest.sum}
 		return appendChange(tx, "period", "archived", m.month.String(), a.Manifest, ledger.ArchiveKind.State(&a))
 	})
 }

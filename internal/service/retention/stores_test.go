@@ -32,7 +32,8 @@ func TestYearOnEngine(t *testing.T) {
 		return e
 	}
 	replayYear(t, func(t *testing.T, now func() time.Time) store.Store {
-		o = engine.Options{Dir: "data", FS: vfs.NewMem(), Now: now, SegmentBytes: 64 << 10, IndexEntries: 64, CheckpointBytes: 8 << 10}
+		o = engine.Options{Dir: "data", FS: vfs.NewMem(), Now: now, SegmentBytes: 64 << 10, IndexEntries: 64,
+			CheckpointBytes: 8 << 10}
 		return open(t)
 	}, func(t *testing.T, s store.Store, round int) store.Store {
 		if e, ok := s.(*engine.Engine); ok {

@@ -121,7 +121,8 @@ func (r *run) write(id string, d *due) (*written, error) {
 				e := s.Rows[i].Event
 				m := w.months[e.Month()]
 				if m == nil {
-					m = &monthFiles{dir: r.o.Temp, dry: r.o.DryRun, tenant: t, month: e.Month(), slugs: slugs, meters: map[uint32]*taken{}, leaves: sha256.New(), keys: keys}
+					m = &monthFiles{dir: r.o.Temp, dry: r.o.DryRun, tenant: t, month: e.Month(), slugs: slugs,
+						meters: map[uint32]*taken{}, leaves: sha256.New(), keys: keys}
 					w.months[m.month] = m
 				}
 				if err := m.add(&s.Rows[i], &at); err != nil {
@@ -135,7 +136,8 @@ func (r *run) write(id string, d *due) (*written, error) {
 		}
 		got, err := whole.Tree()
 		if err == nil && (differs || got != v.Head().Tree) {
-			err = errors.New("the rows do not add up to the ledger's tree: run `tallystick verify`; nothing was archived")
+			err = errors.New("the rows do not add up to the ledger's tree: run `tallystick verify`; nothing was " +
+				"archived")
 		}
 		return err
 	})
@@ -223,7 +225,8 @@ func (m *monthFiles) next() error {
 		return err
 	}
 	f := &monthFile{temp: temp, sum: sha256.New()}
-	f.writer = parquet.NewGenericWriter[record](io.MultiWriter(temp, f.sum), parquet.Compression(&parquet.Zstd), parquet.CreatedBy("tallystick", "1", ""))
+	f.writer = parquet.NewGenericWriter[record](io.MultiWriter(temp, f.sum), parquet.Compression(&parquet.Zstd),
+		parquet.CreatedBy("tallystick", "1", ""))
 	m.files = append(m.files, f)
 	return nil
 }
@@ -255,7 +258,8 @@ func (m *monthFiles) bytes() (n int64) {
 // put carries the month's files to the storage and, when all are there, its manifest.
 func (r *run) put(m *monthFiles) (manifest, error) {
 	dir := folder(&m.tenant)
-	out := manifestJSON{Version: manifestVersion, Tenant: m.tenant.ID, Ledger: ledgerID(&m.tenant), Month: m.month.String(), Rows: m.rows, Stay: m.stay,
+	out := manifestJSON{Version: manifestVersion, Tenant: m.tenant.ID, Ledger: ledgerID(&m.tenant),
+		Month: m.month.String(), Rows: m.rows, Stay: m.stay,
 		Sections: m.sections, Leaves: hex.EncodeToString(m.leaves.Sum(nil)), Meters: m.sums()}
 	for i, f := range m.files {
 		sum := f.sum.Sum(nil)
@@ -263,7 +267,8 @@ func (r *run) put(m *monthFiles) (manifest, error) {
 		if err := r.storage.Put(r.ctx, name, f.temp); err != nil {
 			return manifest{}, fmt.Errorf("put %s: %w", name, err)
 		}
-		out.Files = append(out.Files, fileJSON{Name: name, Rows: f.rows, FirstSeq: f.first, LastSeq: f.last, Bytes: f.size, SHA256: hex.EncodeToString(sum)})
+		out.Files = append(out.Files, fileJSON{Name: name, Rows: f.rows, FirstSeq: f.first, LastSeq: f.last,
+			Bytes: f.size, SHA256: hex.EncodeToString(sum)})
 	}
 	out.FirstSeq, out.LastSeq = out.Files[0].FirstSeq, out.Files[len(out.Files)-1].LastSeq
 	b, named, err := out.encode(dir)

@@ -26,7 +26,8 @@ import (
 
 const acme = "acme"
 
-var aggregations = map[string]meter.Aggregation{"bytes": meter.Sum, "peak": meter.Max, "level": meter.Last, "users": meter.Unique,
+var aggregations = map[string]meter.Aggregation{"bytes": meter.Sum, "peak": meter.Max, "level": meter.Last,
+	"users":   meter.Unique,
 	"derived": meter.Sum, "tokens": meter.Sum, "calls": meter.Count}
 
 var ctx = context.Background()
@@ -47,7 +48,8 @@ func newLife(t *testing.T, open func(t *testing.T, now func() time.Time) store.S
 	t.Helper()
 	clock := storetest.NewClock()
 	clock.Set(time.Date(2025, 1, 1, 0, 0, 1, 0, time.UTC))
-	l := &life{T: t, clock: clock, s: open(t, clock.Now), oracle: naive.New(naive.Options{Now: clock.Now}), dir: t.TempDir()}
+	l := &life{T: t, clock: clock, s: open(t, clock.Now), oracle: naive.New(naive.Options{Now: clock.Now}),
+		dir: t.TempDir()}
 	var err error
 	if l.storage, err = archive.NewFolder(l.dir); err != nil {
 		t.Fatal(err)
@@ -63,7 +65,8 @@ func newLife(t *testing.T, open func(t *testing.T, now func() time.Time) store.S
 	derived.KeyPolicy = meter.DerivedKey
 	for _, s := range []store.Store{l.s, l.oracle} {
 		for _, id := range []string{tenant.Operator, acme, "idle"} {
-			err := storetest.Create(s, id, storetest.NewMeter("bytes", meter.Sum), storetest.NewMeter("peak", meter.Max), storetest.NewMeter("level", meter.Last),
+			err := storetest.Create(s, id, storetest.NewMeter("bytes", meter.Sum),
+				storetest.NewMeter("peak", meter.Max), storetest.NewMeter("level", meter.Last),
 				users, derived, typed("tokens", meter.Sum, "tokens"), typed("calls", meter.Count, ""))
 			if err != nil {
 				t.Fatal(err)
@@ -133,7 +136,8 @@ func (l *life) head(id string) (h ledger.Head) {
 
 func (l *life) retain() retention.Report {
 	l.Helper()
-	r, err := retention.New(l.s, l.storage).Run(ctx, retention.Options{Horizon: retention.MinHorizon, Temp: l.TempDir()})
+	r, err := retention.New(l.s, l.storage).Run(ctx,
+		retention.Options{Horizon: retention.MinHorizon, Temp: l.TempDir()})
 	if err != nil {
 		l.Fatal(err)
 	}
@@ -199,7 +203,8 @@ func (l *life) redeliver() map[string]int {
 				answers["duplicate"]++
 			case v.Status == usage.Rejected && code == problem.BeyondHorizon:
 				answers["beyond_horizon"]++
-			case v.Status == usage.Rejected && code == problem.UnknownCorrectionTarget && e.Corrects != "" && !e.Has(usage.GivenTime):
+			case v.Status == usage.Rejected && code == problem.UnknownCorrectionTarget && e.Corrects != "" &&
+				!e.Has(usage.GivenTime):
 				answers["no target"]++ // a correction states no time of its own
 			default:
 				l.Fatalf("%s of %s, sent again: %s %v", e.ID, e.Time, v.Status, v.Problem)
@@ -264,25 +269,26 @@ func adjustments(t *testing.T, s store.Store) (out []string) {
 	err := s.View(ctx, acme, func(v store.View) error {
 		for after, end := uint64(0), false; !end; {
 			var failed, err error
-			after, end, err = v.Rows(after, store.RowHint{Events: true, Adjusted: true, Changes: true}, func(r *ledger.Row) bool {
-				if r.Change != nil && r.Change.EntityType == "adjustment" {
-					a, err := store.Adjustment(v, usage.ManualID(r.Seq))
-					failed = err
-					out = append(out, fmt.Sprint(a.Amount, a.Customer, a.Month))
-				}
-				if r.Event == nil || r.Event.Status() != usage.Adjusted {
-					return failed == nil
-				}
-				for i := range r.Event.Outcomes {
-					if _, late := usage.LateAdjustment(r.Event, &r.Event.Outcomes[i], r.Seq, r.At); !late {
-						continue
+			after, end, err = v.Rows(after, store.RowHint{Events: true, Adjusted: true, Changes: true},
+				func(r *ledger.Row) bool {
+					if r.Change != nil && r.Change.EntityType == "adjustment" {
+						a, err := store.Adjustment(v, usage.ManualID(r.Seq))
+						failed = err
+						out = append(out, fmt.Sprint(a.Amount, a.Customer, a.Month))
 					}
-					a, err := store.Adjustment(v, usage.LateID(r.Seq, r.Event.Outcomes[i].Meter))
-					failed = err
-					out = append(out, fmt.Sprint(a.Amount, a.Customer, a.Month, a.Event, a.Reason))
-				}
-				return failed == nil
-			})
+					if r.Event == nil || r.Event.Status() != usage.Adjusted {
+						return failed == nil
+					}
+					for i := range r.Event.Outcomes {
+						if _, late := usage.LateAdjustment(r.Event, &r.Event.Outcomes[i], r.Seq, r.At); !late {
+							continue
+						}
+						a, err := store.Adjustment(v, usage.LateID(r.Seq, r.Event.Outcomes[i].Meter))
+						failed = err
+						out = append(out, fmt.Sprint(a.Amount, a.Customer, a.Month, a.Event, a.Reason))
+					}
+					return failed == nil
+				})
 			if err != nil || failed != nil {
 				return fmt.Errorf("%w %w", err, failed)
 			}
@@ -303,7 +309,8 @@ func events(t *testing.T, s store.Store) (out []string) {
 			var err error
 			after, end, err = v.Rows(after, store.RowHint{Events: true}, func(r *ledger.Row) bool {
 				if r.Event != nil {
-					out = append(out, fmt.Sprintf("%x", ledger.AppendCanonical(nil, &ledger.Row{Seq: 1, At: r.At, Event: r.Event}, tree.Hash{})))
+					out = append(out, fmt.Sprintf("%x", ledger.AppendCanonical(nil,
+						&ledger.Row{Seq: 1, At: r.At, Event: r.Event}, tree.Hash{})))
 				}
 				return true
 			})
@@ -321,7 +328,8 @@ func events(t *testing.T, s store.Store) (out []string) {
 
 // replayYear is the story of thirteen months: facts are delivered, months closed and, as the floor moves on, archived
 // and pruned; everything that was ever sent is sent again each time.
-func replayYear(t *testing.T, open func(t *testing.T, now func() time.Time) store.Store, again func(t *testing.T, s store.Store, round int) store.Store) {
+func replayYear(t *testing.T, open func(t *testing.T, now func() time.Time) store.Store,
+	again func(t *testing.T, s store.Store, round int) store.Store) {
 	l := newLife(t, open)
 	defer func() { mustClose(t, l.s) }()
 	pruned := uint64(0)
@@ -338,7 +346,8 @@ func replayYear(t *testing.T, open func(t *testing.T, now func() time.Time) stor
 		l.deliver(storetest.Fact(fmt.Sprintf("after-%d", round), "bytes", "one", closing.Start().Add(time.Hour), "100"),
 			storetest.Correction(fmt.Sprintf("fix-%d", round), fmt.Sprintf("%d-0-b", round), "-1"))
 		l.both(func(tx store.Tx) error {
-			_, err := storetest.Adjust(tx, "bytes", "one", calendar.MonthOf(calendar.FromTime(time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC))), "0.5", "")
+			_, err := storetest.Adjust(tx, "bytes", "one",
+				calendar.MonthOf(calendar.FromTime(time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC))), "0.5", "")
 			return err
 		})
 		r := l.retain()
@@ -382,8 +391,10 @@ func (l *life) readsAfterwards() {
 		}
 		floor := v.Horizon().Floor
 		for what, err := range map[string]error{
-			"rows above the floor":  second(v.Rows(0, store.RowHint{From: floor, Events: true}, func(*ledger.Row) bool { return true })),
-			"changes":               second(v.Rows(0, store.RowHint{Changes: true}, func(*ledger.Row) bool { return true })),
+			"rows above the floor": second(v.Rows(0, store.RowHint{From: floor, Events: true},
+				func(*ledger.Row) bool { return true })),
+			"changes": second(v.Rows(0, store.RowHint{Changes: true},
+				func(*ledger.Row) bool { return true })),
 			"slice above the floor": v.Slice(store.SliceQuery{Meter: 1, From: floor, To: calendar.MaxMicros}, none),
 		} {
 			if err != nil {
@@ -418,7 +429,8 @@ func (l *life) restore() {
 	if want := l.head(acme); h != want {
 		l.Errorf("restored to %v, want %v", h, want)
 	}
-	if want, got := events(l.T, l.oracle), events(l.T, restored); !bytes.Equal([]byte(strings.Join(want, "\n")), []byte(strings.Join(got, "\n"))) {
+	if want, got := events(l.T, l.oracle), events(l.T, restored); !bytes.Equal([]byte(strings.Join(want, "\n")),
+		[]byte(strings.Join(got, "\n"))) {
 		l.Errorf("restored %d events, want %d", len(got), len(want))
 	}
 	if r, err := verify.Run(ctx, restored, verify.Options{}); err != nil || !r.OK() {

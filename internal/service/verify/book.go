@@ -107,7 +107,8 @@ func (b *book) examine() error {
 	if err := b.fold(); err != nil {
 		return err
 	}
-	for _, compare := range []func() error{b.compareEntities, b.compareManual, b.compareMonths, b.compareCounters, b.compareTallies} {
+	for _, compare := range []func() error{b.compareEntities, b.compareManual, b.compareMonths, b.compareCounters,
+		b.compareTallies} {
 		if err := compare(); err != nil {
 			return err
 		}
@@ -125,7 +126,8 @@ func (b *book) gather() error {
 	}
 	whole := tree.NewCheck(b.v.Tree(), func(want tree.Tile, got tree.Hash) {
 		first, last := want.Rows()
-		b.differs(fmt.Sprintf("hash of rows %d to %d", first, last), fmt.Sprintf("%x", want.Hash), fmt.Sprintf("%x", got))
+		b.differs(fmt.Sprintf("hash of rows %d to %d", first, last), fmt.Sprintf("%x", want.Hash),
+			fmt.Sprintf("%x", got))
 	})
 	next, clock := uint64(1), calendar.Micros(0)
 	err = b.v.PrunedSections(1, func(s *ledger.Section) error {

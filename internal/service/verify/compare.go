@@ -109,9 +109,11 @@ func (b *book) compareFold(what string, want, got *usage.Fold) {
 		name      string
 		want, got any
 	}{
-		{"count", want.Count, got.Count}, {"sum", want.Sum, got.Sum}, {"min", want.Min, got.Min}, {"max", want.Max, got.Max},
-		{"facts at the min", want.AtMin, got.AtMin}, {"facts at the max", want.AtMax, got.AtMax}, {"last", want.Last, got.Last},
-		{"time of the last", want.LastTime, got.LastTime}, {"key of the last", string(want.LastKey), string(got.LastKey)},
+		{"count", want.Count, got.Count}, {"sum", want.Sum, got.Sum},
+		{"min", want.Min, got.Min}, {"max", want.Max, got.Max},
+		{"facts at the min", want.AtMin, got.AtMin}, {"facts at the max", want.AtMax, got.AtMax},
+		{"last", want.Last, got.Last}, {"time of the last", want.LastTime, got.LastTime},
+		{"key of the last", string(want.LastKey), string(got.LastKey)},
 		{"members", want.Members, got.Members},
 	} {
 		if f.want != f.got {
@@ -132,5 +134,6 @@ func place(p store.CounterPlace) string {
 }
 
 func comparePlaces(a, b store.CounterPlace) int {
-	return cmp.Or(cmp.Compare(a.Month, b.Month), strings.Compare(a.Meter, b.Meter), strings.Compare(a.Customer, b.Customer))
+	return cmp.Or(cmp.Compare(a.Month, b.Month), strings.Compare(a.Meter, b.Meter),
+		strings.Compare(a.Customer, b.Customer))
 }

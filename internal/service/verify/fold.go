@@ -128,7 +128,8 @@ func (b *book) foldFact(t *tally, id usage.CounterID, r *ledger.Row, o *usage.Ou
 	if c == nil {
 		c = &corrections{}
 	} else if c.met = true; c.first < r.Seq {
-		b.differs(fmt.Sprintf("target %s of the correction in row %d", r.Event.Key.ID(), c.first), "a fact before it", fmt.Sprintf("row %d", r.Seq))
+		b.differs(fmt.Sprintf("target %s of the correction in row %d", r.Event.Key.ID(), c.first), "a fact before it",
+			fmt.Sprintf("row %d", r.Seq))
 	}
 	inTime := o.Why == usage.OnTime
 	all, err := left(true, o.Value, c.all)
@@ -157,7 +158,8 @@ func (b *book) foldFact(t *tally, id usage.CounterID, r *ledger.Row, o *usage.Ou
 		fold *usage.Fold
 		part part
 		seen bool
-	}{{&t.onTime, onTime, before&seenOnTime != 0}, {t.all, all, before&seenAll != 0}, {t.sealed, sealed, before&seenSealed != 0}} {
+	}{{&t.onTime, onTime, before&seenOnTime != 0}, {t.all, all, before&seenAll != 0},
+		{t.sealed, sealed, before&seenSealed != 0}} {
 		if f.fold == nil || !f.part.counts {
 			continue
 		}

@@ -67,7 +67,8 @@ func (b *book) settleBygone() {
 		}
 	}
 	got := b.v.Horizon()
-	if want := b.bygone.horizon; want.Floor != got.Floor || len(want.Archives) != len(got.Archives) || len(want.Archives) > 0 && !reflect.DeepEqual(want.Archives, got.Archives) {
+	if want := b.bygone.horizon; want.Floor != got.Floor || len(want.Archives) != len(got.Archives) ||
+		len(want.Archives) > 0 && !reflect.DeepEqual(want.Archives, got.Archives) {
 		b.differs("horizon", fmt.Sprintf("%+v", want), fmt.Sprintf("%+v", got))
 	}
 }

@@ -47,9 +47,11 @@ func (l *lookups) maybe(r *ledger.Row) error {
 	if err != nil {
 		return fmt.Errorf("look up %s: %w", what, err)
 	}
-	l.want, l.have = ledger.AppendCanonical(l.want[:0], r, tree.Hash{}), ledger.AppendCanonical(l.have[:0], &found, tree.Hash{})
+	l.want, l.have = ledger.AppendCanonical(l.want[:0], r, tree.Hash{}),
+		ledger.AppendCanonical(l.have[:0], &found, tree.Hash{})
 	if !bytes.Equal(l.want, l.have) {
-		l.b.differs(what, fmt.Sprintf("row %d as it stands", r.Seq), fmt.Sprintf("row %d with other content", found.Seq))
+		l.b.differs(what, fmt.Sprintf("row %d as it stands", r.Seq),
+			fmt.Sprintf("row %d with other content", found.Seq))
 	}
 	seqs := make([]uint64, len(corrections))
 	for i := range corrections {

@@ -172,7 +172,8 @@ func reached(t *testing.T, s store.Store) {
 
 // allows is the plan with a limit on visits.
 func allows(visits string) quota.Plan {
-	return quota.Plan{Name: "pro", Quotas: []quota.Quota{storetest.Hard("calls", "10"), storetest.Hard("visits", visits)}}
+	return quota.Plan{Name: "pro", Quotas: []quota.Quota{storetest.Hard("calls", "10"),
+		storetest.Hard("visits", visits)}}
 }
 
 // without carries a ledger over, all but some alerts.
@@ -212,7 +213,8 @@ func limited(t *testing.T, s store.Store) {
 		t.Fatal(err)
 	}
 	err := s.Update(context.Background(), acme, func(tx store.Tx) error {
-		if err := storetest.PutPlan(tx, quota.Plan{Name: "pro", Quotas: []quota.Quota{storetest.Hard("calls", "10")}}); err != nil {
+		if err := storetest.PutPlan(tx, quota.Plan{Name: "pro",
+			Quotas: []quota.Quota{storetest.Hard("calls", "10")}}); err != nil {
 			return err
 		}
 		for _, customer := range []string{"", "c"} {
@@ -225,7 +227,8 @@ func limited(t *testing.T, s store.Store) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	facts := []usage.Event{storetest.Fact("a", "calls", "c", storetest.Ago(0), "9"), storetest.Fact("b", "calls", "d", storetest.Ago(0), "1")}
+	facts := []usage.Event{storetest.Fact("a", "calls", "c", storetest.Ago(0), "9"),
+		storetest.Fact("b", "calls", "d", storetest.Ago(0), "1")}
 	if _, err := s.Record(context.Background(), store.Batch{Tenant: acme, Events: facts}); err != nil {
 		t.Fatal(err)
 	}

@@ -46,7 +46,8 @@ func examineSnapshot(t *testing.T, e *engine.Engine) {
 
 func openEngine(t *testing.T, now func() time.Time) store.Store {
 	t.Helper()
-	e, err := engine.Open(engine.Options{Dir: "data", FS: vfs.NewMem(), Now: now, Kinds: storetest.Kinds(), SegmentBytes: 512 << 10, IndexEntries: 64, CheckpointBytes: 8 << 10})
+	e, err := engine.Open(engine.Options{Dir: "data", FS: vfs.NewMem(), Now: now, Kinds: storetest.Kinds(),
+		SegmentBytes: 512 << 10, IndexEntries: 64, CheckpointBytes: 8 << 10})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +100,8 @@ func history(t *testing.T, s store.Store) {
 	meters := []meter.Meter{
 		{Slug: "calls", Aggregation: meter.Sum, Lateness: time.Hour, Future: time.Hour},
 		{Slug: "peak", Aggregation: meter.Max, Lateness: time.Hour, Future: time.Hour},
-		{Slug: "users", Aggregation: meter.Unique, UniqueProperty: "user", EventType: "visit", Lateness: time.Hour, Future: time.Hour},
+		{Slug: "users", Aggregation: meter.Unique, UniqueProperty: "user", EventType: "visit", Lateness: time.Hour,
+			Future: time.Hour},
 		{Slug: "unused", Aggregation: meter.Count, Lateness: time.Hour, Future: time.Hour},
 	}
 	must(storetest.Create(s, acme, meters...))

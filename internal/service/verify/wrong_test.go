@@ -244,15 +244,17 @@ var wrongStores = map[string]wrong{
 	"no meter":    {extra: &store.CounterPlace{Month: 1, Meter: "none", Customer: "eve"}},
 	"out of turn": {extra: &store.CounterPlace{Month: 99999999, Meter: "calls", Customer: "eve"}},
 
-	"a key is not found":    {event: func(*ledger.Row, *[]ledger.Row) error { return missing() }},
-	"a key finds another":   {event: func(r *ledger.Row, _ *[]ledger.Row) error { r.Seq++; return nil }},
-	"corrections are gone":  {event: func(_ *ledger.Row, by *[]ledger.Row) error { *by = nil; return nil }},
-	"a meter is gone":       {entities: bend(&meter.Kind, leaveOut[meter.Meter])},
-	"a meter says unused":   {unused: true},
-	"an API key is gone":    {entities: bend(&tenant.KeyKind, leaveOut[tenant.APIKey])},
-	"the tenant is another": {entities: bend(&tenant.Kind, func(x *tenant.Tenant) bool { x.Salt[0] ^= 1; return true })},
-	"a period is gone":      {entities: bend(&usage.PeriodKind, leaveOut[usage.Period])},
-	"a period has no actor": {entities: bend(&usage.PeriodKind, func(p *usage.Period) bool { p.Actor = ""; return true })},
+	"a key is not found":   {event: func(*ledger.Row, *[]ledger.Row) error { return missing() }},
+	"a key finds another":  {event: func(r *ledger.Row, _ *[]ledger.Row) error { r.Seq++; return nil }},
+	"corrections are gone": {event: func(_ *ledger.Row, by *[]ledger.Row) error { *by = nil; return nil }},
+	"a meter is gone":      {entities: bend(&meter.Kind, leaveOut[meter.Meter])},
+	"a meter says unused":  {unused: true},
+	"an API key is gone":   {entities: bend(&tenant.KeyKind, leaveOut[tenant.APIKey])},
+	"the tenant is another": {entities: bend(&tenant.Kind,
+		func(x *tenant.Tenant) bool { x.Salt[0] ^= 1; return true })},
+	"a period is gone": {entities: bend(&usage.PeriodKind, leaveOut[usage.Period])},
+	"a period has no actor": {entities: bend(&usage.PeriodKind,
+		func(p *usage.Period) bool { p.Actor = ""; return true })},
 	"an entity is of another row": {entities: func(list []entity.Entity) []entity.Entity {
 		for i := range list {
 			list[i].Seq++

@@ -38,7 +38,8 @@ func (f *fold) filled(w *usage.Windows) [][]usage.Label {
 // fits bounds a filled answer as a whole, also one that comes in pages: beyond it most of what is given would be zeros.
 func (f *fold) fits(groups [][]usage.Label) error {
 	if windows := len(f.cuts) - 1; len(groups) > f.cells/windows {
-		return fmt.Errorf("%w: fill=zero gives %d windows of %d groups, more than %d", usage.ErrTooMany, windows, len(groups), f.cells)
+		return fmt.Errorf("%w: fill=zero gives %d windows of %d groups, more than %d", usage.ErrTooMany, windows,
+			len(groups), f.cells)
 	}
 	return nil
 }

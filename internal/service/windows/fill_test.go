@@ -53,7 +53,8 @@ func agreeFilled(t storetest.TB, s store.Store, id string, q windows.Query, plai
 }
 
 func sameWindow(a, b usage.Window) bool {
-	return a.From == b.From && a.To == b.To && a.Value == b.Value && a.Empty == b.Empty && slices.Equal(a.Group, b.Group)
+	return a.From == b.From && a.To == b.To && a.Value == b.Value && a.Empty == b.Empty &&
+		slices.Equal(a.Group, b.Group)
 }
 
 // filledByHand writes down every window of the range for every group that the plain answer has.
@@ -97,7 +98,8 @@ func TestFillingIsBounded(t *testing.T) {
 	}
 	var events []usage.Event
 	for i := range 10 {
-		events = append(events, storetest.Fact(fmt.Sprint("f", i), "calls", fmt.Sprint("c", i), storetest.Month.Start(), "1"))
+		events = append(events, storetest.Fact(fmt.Sprint("f", i), "calls", fmt.Sprint("c", i),
+			storetest.Month.Start(), "1"))
 	}
 	if _, err := s.Record(t.Context(), store.Batch{Tenant: "acme", Events: events}); err != nil {
 		t.Fatal(err)
@@ -105,11 +107,13 @@ func TestFillingIsBounded(t *testing.T) {
 	from := storetest.Month.Start()
 	for hours, fits := range map[int]bool{100: true, 101: false} {
 		to := from.Add(time.Duration(hours) * time.Hour)
-		q := windows.Query{Meter: "calls", From: &from, To: &to, Step: calendar.StepHour, Zone: time.UTC, GroupBy: byCustomer, Fill: true}
+		q := windows.Query{Meter: "calls", From: &from, To: &to, Step: calendar.StepHour, Zone: time.UTC,
+			GroupBy: byCustomer, Fill: true}
 		bounded := windows.NewBounded(s, 1000)
 		_, err := bounded.Usage(t.Context(), "acme", q)
 		_, paged := bounded.Page(t.Context(), "acme", q, nil, 5)
-		if fits && (err != nil || paged != nil) || !fits && (!problem.Is(err, problem.Invalid) || !problem.Is(paged, problem.Invalid)) {
+		if fits && (err != nil || paged != nil) || !fits &&
+			(!problem.Is(err, problem.Invalid) || !problem.Is(paged, problem.Invalid)) {
 			t.Errorf("%d hours: %v, in pages %v", hours, err, paged)
 		}
 	}

@@ -169,8 +169,10 @@ func counterLine(c *billing.Counter) string {
 	if c.Closed {
 		sealed = c.SealedTotal(a).String()
 	}
-	return fmt.Sprintf("%s %s %q closed %t: on time %d %s %s %s %s %d, watermark %d %t, all %s, adjustments %s, total %s, sealed %s", c.Month, c.Meter.Slug, c.Customer, c.Closed,
-		c.OnTime.Count, c.OnTime.Sum, c.OnTime.Min, c.OnTime.Max, c.OnTime.Last, c.OnTime.Members, c.Watermark, c.Started, c.All().Value(a), c.Adjustments(a), c.Total(a), sealed)
+	return fmt.Sprintf("%s %s %q closed %t: on time %d %s %s %s %s %d, watermark %d %t, all %s, adjustments %s, "+
+		"total %s, sealed %s", c.Month, c.Meter.Slug, c.Customer, c.Closed,
+		c.OnTime.Count, c.OnTime.Sum, c.OnTime.Min, c.OnTime.Max, c.OnTime.Last, c.OnTime.Members, c.Watermark,
+		c.Started, c.All().Value(a), c.Adjustments(a), c.Total(a), sealed)
 }
 
 func meters(t storetest.TB, s store.Store, id string) (out []store.Meter) {
@@ -259,7 +261,8 @@ func agree(t storetest.TB, oracle, subject store.Store, id string) {
 	for _, m := range all {
 		for _, q := range queries(m.Slug) {
 			want := plainly(rows, &m.Meter, q)
-			if q.Step == calendar.StepMonth && !maps.Equal(want, counters[m.Slug]) && len(want)+len(counters[m.Slug]) > 0 {
+			if q.Step == calendar.StepMonth && !maps.Equal(want, counters[m.Slug]) &&
+				len(want)+len(counters[m.Slug]) > 0 {
 				t.Fatalf("%s of %s: the test's own months are %v, the counters %v", m.Slug, id, want, counters[m.Slug])
 			}
 			got := map[string]amount.Amount{}
@@ -295,7 +298,8 @@ func plainly(rows []ledger.Row, m *meter.Meter, q windows.Query) map[string]amou
 	groups := map[string][]fact{}
 	for _, r := range rows {
 		e := r.Event
-		if e == nil || e.IsCorrection() || q.Customer != "" && e.Customer != q.Customer || e.Time < *q.From || e.Time >= *q.To {
+		if e == nil || e.IsCorrection() || q.Customer != "" && e.Customer != q.Customer || e.Time < *q.From ||
+			e.Time >= *q.To {
 			continue
 		}
 		for _, o := range e.Outcomes {
@@ -348,7 +352,8 @@ func plainly(rows []ledger.Row, m *meter.Meter, q windows.Query) map[string]amou
 			}
 		}
 		out[name] = map[meter.Aggregation]amount.Amount{
-			meter.Sum: sum, meter.Count: amount.FromInt(int64(len(facts))), meter.Min: low, meter.Max: high, meter.Last: facts[len(facts)-1].value,
+			meter.Sum: sum, meter.Count: amount.FromInt(int64(len(facts))), meter.Min: low, meter.Max: high,
+			meter.Last:   facts[len(facts)-1].value,
 			meter.Unique: amount.FromInt(int64(len(members))), meter.Avg: sum.DivInt(int64(len(facts))),
 		}[m.Aggregation]
 	}
@@ -372,7 +377,8 @@ func labelOf(e *usage.Row, d usage.Dimension) usage.Label {
 // labeled names a window of a group by what the zone's clock shows in it.
 func labeled(at calendar.Micros, group []usage.Label, q windows.Query) string {
 	out := at.Time().In(q.Zone).Format(map[calendar.Step]string{
-		calendar.StepNone: "", calendar.StepMinute: "2006-01-02T15:04-07:00 ", calendar.StepHour: "2006-01-02T15-07:00 ", calendar.StepDay: "2006-01-02 ",
+		calendar.StepNone: "", calendar.StepMinute: "2006-01-02T15:04-07:00 ",
+		calendar.StepHour: "2006-01-02T15-07:00 ", calendar.StepDay: "2006-01-02 ",
 		calendar.StepWeek: "", calendar.StepMonth: "2006-01",
 	}[q.Step])
 	if q.Step == calendar.StepWeek {

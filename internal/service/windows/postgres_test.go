@@ -16,7 +16,8 @@ func TestWindowsOfPostgres(t *testing.T) {
 	server := pgtest.Shared(t)
 	url := ""
 	start := func(t *rapid.T, clock *storetest.Clock) store.Store {
-		s, err := postgres.Open(context.Background(), postgres.Options{URL: url, Now: clock.Now, MaxConns: 4, SkipMigrations: true})
+		s, err := postgres.Open(context.Background(), postgres.Options{URL: url, Now: clock.Now, MaxConns: 4,
+			SkipMigrations: true})
 		if err != nil {
 			t.Fatalf("open: %v", err)
 		}

@@ -27,7 +27,8 @@ func TestMain(m *testing.M) {
 // live plays random lives with duplicates, late and too late facts, corrections, types, adjustments and closes on the
 // oracle and on a subject, and holds the subject's windows against the oracle, and its answers about the past against
 // those that it gave then.
-func live(t *testing.T, open func(t *rapid.T, clock *storetest.Clock) store.Store, reopen func(t *rapid.T, s store.Store, clock *storetest.Clock) store.Store) {
+func live(t *testing.T, open func(t *rapid.T, clock *storetest.Clock) store.Store,
+	reopen func(t *rapid.T, s store.Store, clock *storetest.Clock) store.Store) {
 	rapid.Check(t, func(t *rapid.T) {
 		clock, memories := storetest.NewClock(), []memory{}
 		oracle := naive.New(naive.Options{Now: clock.Now})
@@ -71,13 +72,15 @@ type kept struct{ store.Store }
 func (kept) Close() error { return nil }
 
 func TestWindowsOfTheOracle(t *testing.T) {
-	live(t, func(_ *rapid.T, clock *storetest.Clock) store.Store { return naive.New(naive.Options{Now: clock.Now}) }, nil)
+	live(t, func(_ *rapid.T, clock *storetest.Clock) store.Store { return naive.New(naive.Options{Now: clock.Now}) },
+		nil)
 }
 
 func TestWindowsOfTheEngine(t *testing.T) {
 	var files *vfs.MemFS
 	start := func(t *rapid.T, clock *storetest.Clock) store.Store {
-		e, err := engine.Open(engine.Options{Dir: "data", FS: files, Now: clock.Now, SegmentBytes: 1 << 20, SliceBytes: 1})
+		e, err := engine.Open(engine.Options{Dir: "data", FS: files, Now: clock.Now, SegmentBytes: 1 << 20,
+			SliceBytes: 1})
 		if err != nil {
 			t.Fatalf("open: %v", err)
 		}

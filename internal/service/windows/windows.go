@@ -174,7 +174,8 @@ func (s *Service) begin(ctx context.Context, v store.View, q *Query, from *Place
 	}
 	var fits bool
 	if f.cuts, fits = calendar.Cut(begin, end, q.Step, q.Zone, s.maxCells); !fits {
-		return nil, problem.At("window", "the range has more than %d windows: shorten it, or take larger windows", s.maxCells)
+		return nil, problem.At("window", "the range has more than %d windows: shorten it, or take larger windows",
+			s.maxCells)
 	}
 	return f, nil
 }
@@ -223,7 +224,8 @@ func (q *Query) bounds(now calendar.Micros) (from, to calendar.Micros) {
 	year, month, _ := now.Time().In(q.Zone).Date()
 	// Two days around the month reach over any offset; the cut within them is where the zone's calendar first shows it.
 	first := time.Date(year, month, 1, 0, 0, 0, 0, time.UTC)
-	cuts, _ := calendar.Cut(calendar.FromTime(first.AddDate(0, 0, -2)), calendar.FromTime(first.AddDate(0, 1, 2)), calendar.StepMonth, q.Zone, 4)
+	cuts, _ := calendar.Cut(calendar.FromTime(first.AddDate(0, 0, -2)), calendar.FromTime(first.AddDate(0, 1, 2)),
+		calendar.StepMonth, q.Zone, 4)
 	if q.From == nil {
 		from = cuts[1]
 	}
@@ -255,7 +257,8 @@ func (f *fold) windows(cuts []calendar.Micros, a meter.Aggregation) (*usage.Wind
 		Cuts: cuts, Aggregation: a, GroupBy: f.query.GroupBy, Where: f.query.Where,
 		MaxCells: f.cells, MaxMembers: MaxMembers, MaxCorrected: maxCorrected,
 	})
-	q := store.SliceQuery{Meter: f.meter.Number, Customer: f.query.Customer, From: cuts[0], To: cuts[len(cuts)-1], UpTo: f.seq}
+	q := store.SliceQuery{Meter: f.meter.Number, Customer: f.query.Customer, From: cuts[0],
+		To: cuts[len(cuts)-1], UpTo: f.seq}
 	for again := true; again; again = w.Again() {
 		q.Wants = wants(w)
 		err := f.view.Slice(q, func(s *store.Slice) error {
@@ -276,7 +279,8 @@ func wants(w *usage.Windows) (c store.Columns) {
 	for _, need := range [...]struct {
 		is     bool
 		column store.Columns
-	}{{keys, store.WantKeys}, {resources, store.WantResources}, {properties, store.WantProperties}, {members, store.WantMembers}} {
+	}{{keys, store.WantKeys}, {resources, store.WantResources}, {properties, store.WantProperties},
+		{members, store.WantMembers}} {
 		if need.is {
 			c |= need.column
 		}

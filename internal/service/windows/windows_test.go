@@ -28,14 +28,16 @@ func filled(t *testing.T, hours int) (*Service, Query) {
 	var events []usage.Event
 	for i := range hours {
 		for _, customer := range []string{"a", "b", "c"} {
-			events = append(events, storetest.Fact(fmt.Sprint(customer, i), "calls", customer, storetest.Ago(time.Duration(i)*time.Hour), "1"))
+			events = append(events, storetest.Fact(fmt.Sprint(customer, i), "calls", customer,
+				storetest.Ago(time.Duration(i)*time.Hour), "1"))
 		}
 	}
 	if _, err := s.Record(context.Background(), store.Batch{Tenant: "acme", Events: events}); err != nil {
 		t.Fatal(err)
 	}
 	from, to := storetest.Ago(time.Duration(hours)*time.Hour), storetest.Ago(-time.Minute)
-	return New(s), Query{Meter: "calls", From: &from, To: &to, Step: calendar.StepHour, Zone: time.UTC, GroupBy: []usage.Dimension{{Of: usage.ByCustomer}}}
+	return New(s), Query{Meter: "calls", From: &from, To: &to, Step: calendar.StepHour, Zone: time.UTC,
+		GroupBy: []usage.Dimension{{Of: usage.ByCustomer}}}
 }
 
 func names(r Report) (out []string) {
@@ -87,7 +89,8 @@ func TestTooMuchForOneAnswerIsRefused(t *testing.T) {
 	for bound, want := range map[int]string{30: "", 29: "more than 29 windows of groups", 10: "more than 10 windows"} {
 		s.maxCells = bound
 		_, err := s.Usage(t.Context(), "acme", q)
-		if want == "" && err != nil || want != "" && (!problem.Is(err, problem.Invalid) || !strings.Contains(err.Error(), want)) {
+		if want == "" && err != nil || want != "" &&
+			(!problem.Is(err, problem.Invalid) || !strings.Contains(err.Error(), want)) {
 			t.Errorf("a bound of %d: %v, want %q", bound, err, want)
 		}
 	}
@@ -101,12 +104,14 @@ func TestTooMuchForOneAnswerIsRefused(t *testing.T) {
 
 func TestPlacesThatAreNone(t *testing.T) {
 	s, q := filled(t, 3)
-	for _, p := range []Place{{Seq: 0, From: *q.From}, {Seq: 1 << 40, From: *q.From}, {Seq: 2, From: *q.From + 1}, {Seq: 2, From: *q.To}, {Seq: 2, From: -5}} {
+	for _, p := range []Place{{Seq: 0, From: *q.From}, {Seq: 1 << 40, From: *q.From}, {Seq: 2, From: *q.From + 1},
+		{Seq: 2, From: *q.To}, {Seq: 2, From: -5}} {
 		if _, err := s.Page(t.Context(), "acme", q, &p, 5); !problem.Is(err, problem.Invalid) {
 			t.Errorf("%+v: %v, want invalid", p, err)
 		}
 	}
-	if r, err := s.Page(t.Context(), "acme", q, &Place{Seq: 5, From: *q.From, Given: 1 << 50}, 5); err != nil || len(names(r)) > 5 {
+	if r, err := s.Page(t.Context(), "acme", q, &Place{Seq: 5, From: *q.From, Given: 1 << 50}, 5); err != nil ||
+		len(names(r)) > 5 {
 		t.Errorf("a place beyond its window: %v", err)
 	}
 }
