@@ -93,8 +93,8 @@ func TestAtomicBatchesInEveryForm(t *testing.T) {
 	for media, body := range map[string]string{
 		"application/json":     `{"events":[{"id":"x","meter":"calls","customer":"c"},` + bad + `]}`,
 		"application/x-ndjson": `{"id":"x","meter":"calls","customer":"c"}` + "\n" + bad,
-		"application/cloudevents-batch+json": `[{"specversion":"1.0","id":"7","source":"/s","type":"llm","subject":"c",` +
-			`"data":{"tokens":5}},
+		"application/cloudevents-batch+json": `[{"specversion":"1.0","id":"7","source":"/s","type":"llm",` +
+			`"subject":"c","data":{"tokens":5}},
 			{"specversion":"1.0","id":"8","source":"/s","type":"none","subject":"c"}]`,
 	} {
 		a := w.do(atomicBatch("?atomic=true", "ingest", body).with("Content-Type", media)).refused(t, 422,
