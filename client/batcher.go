@@ -36,7 +36,7 @@ type BatcherConfig struct {
 	// AllResults asks for the seq of plainly accepted events too.
 	AllResults bool
 	// OnOutcome is required: it is the only place where the refusal of an event
-	// is told. It is called exactly once for each event that Add took, in order
+	// is reported. It is called exactly once for each event that Add took, in order
 	// within a batch, from MaxInFlight goroutines at once. It must not call Add,
 	// Flush or Close, which may wait for it.
 	OnOutcome func(Outcome)
@@ -74,7 +74,7 @@ func (e *UndeliveredError) Unwrap() error { return e.First }
 //
 // An event's path: Add takes a slot of the bounded queue and puts the event into
 // the pending batch; the batch is cut when it is full, when its interval has
-// passed, or by Flush; a sender takes it, sends it, tells the outcomes and gives
+// passed, or by Flush; a sender takes it, sends it, reports the outcomes and gives
 // the slots back. Since a cut batch holds at least one slot, there are never
 // more cut batches than slots, and handing one over never blocks.
 type Batcher struct {
@@ -92,7 +92,7 @@ type Batcher struct {
 	mu sync.Mutex // guards what follows
 	// pending is the batch being filled, nil when there is none.
 	pending *batch
-	// unfinished are cut batches whose outcomes have not all been told.
+	// unfinished are cut batches whose outcomes have not all been reported.
 	unfinished map[*batch]struct{}
 	closed     bool
 	failed     *UndeliveredError // since the last Flush or Close
@@ -274,7 +274,7 @@ func (b *Batcher) send(p *batch) {
 	if err != nil && b.life.Err() != nil {
 		err = fmt.Errorf("%w: %w", context.Cause(b.life), err)
 	}
-	b.tell(p, answer, err)
+	b.report(p, answer, err)
 	for range p.events {
 		<-b.slots
 	}
@@ -290,7 +290,7 @@ func (b *Batcher) send(p *batch) {
 	close(p.finished)
 }
 
-func (b *Batcher) tell(p *batch, answer *BatchAnswer, err error) {
+func (b *Batcher) report(p *batch, answer *BatchAnswer, err error) {
 	if err != nil {
 		for _, e := range p.events {
 			b.config.OnOutcome(Outcome{Event: e, Err: err})

@@ -66,7 +66,7 @@ func (s *acceptAll) RoundTrip(r *http.Request) (*http.Response, error) {
 		Request: r}, nil
 }
 
-// outcomes collects what a Batcher tells.
+// outcomes collects what a Batcher reports.
 type outcomes struct {
 	mu  sync.Mutex
 	all []client.Outcome
@@ -128,8 +128,8 @@ func TestBatcherManyGoroutinesEachOutcomeOnce(t *testing.T) {
 	clock := retryClock{}
 	c := newClient(t, server.URL, client.WithClock(clock),
 		client.WithRetry(client.RetryPolicy{MaxAttempts: 1000, MaxBackoff: time.Millisecond}))
-	var told outcomes
-	b := newBatcher(t, c, client.BatcherConfig{MaxEvents: 64, QueueSize: 200, MaxInFlight: 3, OnOutcome: told.add})
+	var reported outcomes
+	b := newBatcher(t, c, client.BatcherConfig{MaxEvents: 64, QueueSize: 200, MaxInFlight: 3, OnOutcome: reported.add})
 	var adders sync.WaitGroup
 	for g := range goroutines {
 		adders.Go(func() {
@@ -151,7 +151,7 @@ func TestBatcherManyGoroutinesEachOutcomeOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	seen := map[string]bool{}
-	for _, o := range told.list() {
+	for _, o := range reported.list() {
 		if o.Err != nil || o.Verdict.ID != o.Event.ID || seen[o.Event.ID] {
 			t.Fatalf("outcome %+v is wrong or came twice", o)
 		}
@@ -178,8 +178,8 @@ func (c retryClock) Sleep(ctx context.Context, d time.Duration) error {
 func TestBatcherKeepsOrderWithOneInFlight(t *testing.T) {
 	ledger := &acceptAll{rows: map[string]int{}}
 	c := newClient(t, "http://memory", client.WithTransport(ledger), client.WithClock(patientClock{}))
-	var told outcomes
-	b := newBatcher(t, c, client.BatcherConfig{MaxEvents: 7, MaxInFlight: 1, OnOutcome: told.add})
+	var reported outcomes
+	b := newBatcher(t, c, client.BatcherConfig{MaxEvents: 7, MaxInFlight: 1, OnOutcome: reported.add})
 	var want []string
 	for i := range 100 {
 		want = append(want, fmt.Sprint(i))
@@ -189,7 +189,7 @@ func TestBatcherKeepsOrderWithOneInFlight(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got []string
-	for _, o := range told.list() {
+	for _, o := range reported.list() {
 		got = append(got, o.Event.ID)
 	}
 	if !slices.Equal(got, want) {
@@ -232,26 +232,26 @@ func TestBatcherCutsByIntervalAndLeavesNothingRunning(t *testing.T) {
 		}
 		start := time.Now()
 		var after []time.Duration
-		told := make(chan struct{}, 10)
+		reported := make(chan struct{}, 10)
 		b := newBatcher(t, c, client.BatcherConfig{Interval: 3 * time.Second, MaxEvents: 2, MaxInFlight: 1,
 			OnOutcome: func(client.Outcome) {
 				after = append(after, time.Since(start))
-				told <- struct{}{}
+				reported <- struct{}{}
 			}})
 		mustAdd(t, b, "a")
-		<-told
+		<-reported
 		mustAdd(t, b, "b", "c") // full: goes at once, and its timer must not cut the next one
-		<-told
-		<-told
+		<-reported
+		<-reported
 		mustAdd(t, b, "d")
-		<-told
+		<-reported
 		mustAdd(t, b, "e")
 		if err := b.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		s := time.Second
 		if want := []time.Duration{3 * s, 3 * s, 3 * s, 6 * s, 6 * s}; !slices.Equal(after, want) {
-			t.Errorf("told after %v, want %v", after, want)
+			t.Errorf("reported after %v, want %v", after, want)
 		}
 	})
 }
@@ -269,10 +269,10 @@ func TestBatcherWhenFull(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var told outcomes
+		var reported outcomes
 		failing := newBatcher(t, c, client.BatcherConfig{MaxEvents: 2, QueueSize: 2, FailWhenFull: true,
-			OnOutcome: told.add})
-		waiting := newBatcher(t, c, client.BatcherConfig{MaxEvents: 2, QueueSize: 2, OnOutcome: told.add})
+			OnOutcome: reported.add})
+		waiting := newBatcher(t, c, client.BatcherConfig{MaxEvents: 2, QueueSize: 2, OnOutcome: reported.add})
 		mustAdd(t, failing, "a", "b")
 		mustAdd(t, waiting, "c", "d")
 		if err := failing.Add(t.Context(), client.Event{ID: "x"}); !errors.Is(err, client.ErrFull) {
@@ -303,7 +303,7 @@ func TestBatcherWhenFull(t *testing.T) {
 				t.Errorf("second close: %v", err)
 			}
 		}
-		if n := len(told.list()); n != 5 || len(ledger.rows) != 5 {
+		if n := len(reported.list()); n != 5 || len(ledger.rows) != 5 {
 			t.Errorf("%d outcomes, %d rows; want 5: what Add refused is not sent", n, len(ledger.rows))
 		}
 	})
@@ -316,9 +316,9 @@ func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f
 func TestBatcherReportsWhatFailed(t *testing.T) {
 	_, url := serve(t, reply(400, `{"code":"malformed"}`),
 		reply(200, `{"accepted":0,"rejected":1,"results":[{"index":0,"id":"c","status":"rejected","code":"late"}]}`))
-	var told outcomes
+	var reported outcomes
 	c := newClient(t, url, client.WithClock(patientClock{}))
-	b := newBatcher(t, c, client.BatcherConfig{MaxInFlight: 1, OnOutcome: told.add})
+	b := newBatcher(t, c, client.BatcherConfig{MaxInFlight: 1, OnOutcome: reported.add})
 	mustAdd(t, b, "a", "b")
 	err := b.Flush(context.Background())
 	var undelivered *client.UndeliveredError
@@ -329,7 +329,7 @@ func TestBatcherReportsWhatFailed(t *testing.T) {
 	if err := b.Close(context.Background()); err != nil {
 		t.Errorf("close: %v; the failure was reported already, and a verdict is no failure", err)
 	}
-	got := told.list()
+	got := reported.list()
 	if len(got) != 3 || got[0].Err == nil || got[1].Err == nil || got[2].Err != nil || got[2].Verdict.Code != "late" {
 		t.Errorf("outcomes %+v", got)
 	}
@@ -341,16 +341,16 @@ func TestBatcherCloseCutShort(t *testing.T) {
 		cancel() // the patience of Close ends while the request is under way
 		<-r.Context().Done()
 	})
-	var told outcomes
+	var reported outcomes
 	c := newClient(t, url, client.WithClock(patientClock{}))
-	b := newBatcher(t, c, client.BatcherConfig{MaxEvents: 2, MaxInFlight: 1, OnOutcome: told.add})
+	b := newBatcher(t, c, client.BatcherConfig{MaxEvents: 2, MaxInFlight: 1, OnOutcome: reported.add})
 	mustAdd(t, b, "a", "b", "c", "d", "e")
 	err := b.Close(ctx)
 	var undelivered *client.UndeliveredError
 	if !errors.Is(err, context.Canceled) || !errors.As(err, &undelivered) || undelivered.Events != 5 {
 		t.Errorf("close: %v, want the cancellation and 5 events undelivered", err)
 	}
-	got := told.list()
+	got := reported.list()
 	if len(got) != 5 {
 		t.Errorf("%d outcomes, want 5", len(got))
 	}

@@ -101,7 +101,7 @@ func (c *Client) do(ctx context.Context, r call, opts ...CallOption) (answer, er
 		if !again || attempt >= maxAttempts || ctx.Err() != nil {
 			return a, fmt.Errorf("%s %s: attempt %d: %w", r.method, r.path, attempt, err)
 		}
-		// A wait that outlives the deadline would only turn a telling error
+		// A wait that outlives the deadline would only turn a precise error
 		// into a bare timeout.
 		if deadline, ok := ctx.Deadline(); ok && c.clock.Now().Add(retryAfter).After(deadline) {
 			return a, fmt.Errorf("%s %s: attempt %d, no time for another: %w", r.method, r.path, attempt, err)

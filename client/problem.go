@@ -36,7 +36,7 @@ type Problem struct {
 
 	// RetryAfter is how long the server asked to wait; 0 when it did not.
 	RetryAfter time.Duration `json:"-"`
-	// RateLimited and QuotaExceeded tell the two kinds of 429 apart. Only the
+	// RateLimited and QuotaExceeded distinguish the two kinds of 429. Only the
 	// first is retried: a quota does not come back within a request.
 	RateLimited   bool `json:"-"`
 	QuotaExceeded bool `json:"-"`

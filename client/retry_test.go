@@ -43,7 +43,7 @@ func TestLostAnswersAreRetriedAsTheSameEvent(t *testing.T) {
 	}
 }
 
-// A creation whose answer was lost may have happened: the key lets the server tell.
+// A creation whose answer was lost may have happened: the key lets the server find out.
 func TestCreationsAreRepeatedUnderOneKey(t *testing.T) {
 	s, url := serve(t, cut, reply(201, `{"id":"adj_1"}`), reply(201, `{"id":"adj_2"}`))
 	c := newClient(t, url, client.WithClock(&recordedClock{}))

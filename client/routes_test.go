@@ -213,7 +213,7 @@ func TestNewRefusesWhatCannotWork(t *testing.T) {
 		if err == nil {
 			t.Errorf("%s: accepted", name)
 		} else if strings.Contains(err.Error(), "sesame") {
-			t.Errorf("%s: the error tells the secret: %v", name, err)
+			t.Errorf("%s: the error shows the secret: %v", name, err)
 		}
 	}
 }

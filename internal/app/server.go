@@ -139,7 +139,7 @@ func (s *Server) open(ctx context.Context, fatal func(error)) error {
 		return err
 	}
 	requests, joined := idempotency.New(idempotency.Options{Store: s.store, Keep: s.settings.Requests.Keep,
-		Admit: s.settings.Requests.admit(limiter), Observe: m.repeated, Told: m.changed})
+		Admit: s.settings.Requests.admit(limiter), Observe: m.repeated, Committed: m.changed})
 	keys := registry.New(joined, rand.Reader)
 	// Once begun this is not given up: a key that was made and never shown would be lost.
 	firm := context.WithoutCancel(ctx)

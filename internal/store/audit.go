@@ -6,7 +6,7 @@ import (
 	"github.com/tallystick/tallystick/internal/core/ledger"
 )
 
-// AuditQuery names rows that are not usage events by what they tell; empty fields take any.
+// AuditQuery names rows that are not usage events by what they say; empty fields take any.
 type AuditQuery struct {
 	EntityType, EntityID string
 	Type                 string

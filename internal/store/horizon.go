@@ -58,15 +58,16 @@ func (h Horizon) Needed(after uint64, hint RowHint) (out []ledger.Archive) {
 		return nil
 	}
 	for _, a := range h.Archives {
-		if a.Last > after && (hint.From == 0 || a.Month.End() > hint.From) && (hint.To == 0 || a.Month.Start() < hint.To) {
+		if a.Last > after && (hint.From == 0 || a.Month.End() > hint.From) &&
+			(hint.To == 0 || a.Month.Start() < hint.To) {
 			out = append(out, a)
 		}
 	}
 	return out
 }
 
-// Missing is the answer of a store that is asked for rows that have left. gone tells whether the row of a number is no
-// longer there: the last row of a month leaves first, so it tells of all.
+// Missing is the answer of a store that is asked for rows that have left. gone reports whether the row of a number is
+// no longer there: the last row of a month leaves first, so it describes all.
 func (h Horizon) Missing(after uint64, hint RowHint, gone func(seq uint64) (bool, error)) error {
 	for _, a := range h.Needed(after, hint) {
 		left, err := gone(a.Last)
@@ -82,7 +83,8 @@ func (h Horizon) Missing(after uint64, hint RowHint, gone func(seq uint64) (bool
 
 // Gone says that usage rows of a month have left.
 func Gone(m calendar.Month) error {
-	return problem.New(problem.Archived, "the usage rows of %s are archived; totals, periods and adjustments of that month can still be read here", m)
+	return problem.New(problem.Archived,
+		"the usage rows of %s are archived; totals, periods and adjustments of that month can still be read here", m)
 }
 
 // GoneOf says that a row has left, whichever month it was of.

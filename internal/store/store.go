@@ -38,7 +38,8 @@ func (b *Batch) Check() error {
 		return problem.New(problem.TooLarge, "at most %d events in a batch, this has %d", MaxBatch, len(b.Events))
 	}
 	if len(b.By) > MaxBy || !utf8.ValidString(b.By) || strings.IndexByte(b.By, 0) >= 0 {
-		return problem.New(problem.Malformed, "who brings a batch is named by at most %d bytes of UTF-8 without NUL", MaxBy)
+		return problem.New(problem.Malformed, "who brings a batch is named by at most %d bytes of UTF-8 without NUL",
+			MaxBy)
 	}
 	return nil
 }
@@ -75,9 +76,9 @@ type Store interface {
 	Import(ctx context.Context, tenantID string, s ledger.Section) error
 
 	// Prune takes the usage rows of archived months away, all but adjusted ones, and returns how many left. It may be
-	// stopped at any moment and repeated; commits and reads go on beside it. tell, unless nil, is told how far it has
+	// stopped at any moment and repeated; commits and reads go on beside it. report, unless nil, gets how far it has
 	// come.
-	Prune(ctx context.Context, tell func(done, total uint64)) (uint64, error)
+	Prune(ctx context.Context, report func(done, total uint64)) (uint64, error)
 
 	// Ready returns nil when a commit could succeed now, else why not. The context bounds how long it may take to find
 	// out.

@@ -161,7 +161,9 @@ func Periods(v View, from calendar.Month, limit int) ([]usage.Period, error) {
 		}
 	}
 	err := Each(v, &usage.PeriodKind, func(p *usage.Period) error {
-		i, found := slices.BinarySearchFunc(out, p.Month, func(a usage.Period, m calendar.Month) int { return int(a.Month - m) })
+		i, found := slices.BinarySearchFunc(out, p.Month, func(a usage.Period, m calendar.Month) int {
+			return int(a.Month - m)
+		})
 		switch {
 		case found:
 			out[i] = *p
@@ -227,8 +229,8 @@ func Assignment(v View, customer string) (quota.Assignment, error) {
 	return a, err
 }
 
-// Assignments lists the customers that have plans of their own, at any time, after the given one. The tenant itself is not among
-// them. Errors: Malformed.
+// Assignments lists the customers that have plans of their own, at any time, after the given one. The tenant itself is
+// not among them. Errors: Malformed.
 func Assignments(v View, after string, limit int) ([]quota.Assignment, error) {
 	p := Page{Limit: limit}
 	if after != "" {

@@ -24,7 +24,8 @@ var typeNames = [...]string{Credit: "credit", Debit: "debit", Hold: "hold", Rele
 
 func (t Type) String() string { return typeNames[t] }
 
-// Given says which optional parts the client gave, so that what it sent can be told from what the server completed.
+// Given says which optional parts the client gave, so that what it sent can be distinguished from what the server
+// completed.
 type Given uint8
 
 // The optional parts that the server may complete.

@@ -31,7 +31,7 @@ var (
 //
 // Most quantities are small integers or have few decimals, so an Amount is
 // written as ±n/10^s with the smallest s in 0…12 that holds it (n ends in 0
-// only if s = 0), in one of three shapes told apart by the first byte:
+// only if s = 0), in one of three shapes distinguished by the first byte:
 //
 //	0xxxxxxx                   the integer x, 0…127
 //	10xxxxxx xxxxxxxx          the integer 128+x (big endian), 128…16511

@@ -27,7 +27,8 @@ func TestMul(t *testing.T) {
 			t.Errorf("%s × %s: %s exact %t fits %t, want %s exact %t", c.a, c.b, got, exact, ok, c.want, c.exact)
 		}
 	}
-	for _, c := range [][2]string{{"10000000000000", "10000000000000"}, {"99999999999999999999999999", "1.1"}, {"99999999999999999999999999", "-99999999999999999999999999"}} {
+	for _, c := range [][2]string{{"10000000000000", "10000000000000"}, {"99999999999999999999999999", "1.1"},
+		{"99999999999999999999999999", "-99999999999999999999999999"}} {
 		if got, _, ok := mustParse(c[0]).Mul(mustParse(c[1])); ok {
 			t.Errorf("%s × %s: %s, want that it does not fit", c[0], c[1], got)
 		}
@@ -38,7 +39,8 @@ func TestMul(t *testing.T) {
 func TestMulAgainstBig(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		draw := func(name string) Amount {
-			a := signed(rapid.Bool().Draw(t, name+" sign"), rapid.Uint64Range(0, 0x4b3b4ca85a86c479).Draw(t, name+" high"), rapid.Uint64().Draw(t, name+" low"))
+			a := signed(rapid.Bool().Draw(t, name+" sign"),
+				rapid.Uint64Range(0, 0x4b3b4ca85a86c479).Draw(t, name+" high"), rapid.Uint64().Draw(t, name+" low"))
 			for range rapid.IntRange(0, 30).Draw(t, name+" smaller") {
 				a = a.DivInt(10)
 			}

@@ -218,7 +218,8 @@ func checkParse(t interface {
 
 // Random bytes seldom are numbers, so this draws numbers, and near misses.
 func TestParseAgainstRat(t *testing.T) {
-	text := rapid.StringMatching(`-?(0|[1-9][0-9]{0,3}|[0-9]{15,30}|9{20,27})(\.([0-9]{1,20}|0{10,13}[0-9]{0,3}|[0-9]{12}50{0,6}[01]?|9{11,14}))?([eE][+-]?(0?[0-9]|[1-4][0-9]|[0-9]{9,25}))?`)
+	text := rapid.StringMatching(`-?(0|[1-9][0-9]{0,3}|[0-9]{15,30}|9{20,27})(\.([0-9]{1,20}|0{10,13}[0-9]{0,` +
+		`3}|[0-9]{12}50{0,6}[01]?|9{11,14}))?([eE][+-]?(0?[0-9]|[1-4][0-9]|[0-9]{9,25}))?`)
 	rapid.Check(t, func(t *rapid.T) { checkParse(t, text.Draw(t, "text")) })
 }
 

@@ -1,8 +1,8 @@
-// Package audit holds what is told of every change: who changed what, from where. An audit event is part of the same
+// Package audit holds what gets every change: who changed what, from where. An audit event is part of the same
 // commit as its change and is never deleted. It carries no secret.
 package audit
 
-// Event tells of one change. Its type is "{entity}.{action}".
+// Event describes one change. Its type is "{entity}.{action}".
 type Event struct {
 	Type       string
 	Source     string // api, webhook, system, or a source's name
@@ -21,7 +21,7 @@ const (
 // ActorSystem is who acts when nobody asked: schedules and rules.
 const ActorSystem = "system"
 
-// EntityRequest is what stored answers are told under. They are no change of anything a caller knows: the audit log
+// EntityRequest is what stored answers are recorded under. They are no change of anything a caller knows: the audit log
 // does not show them.
 const EntityRequest = "request"
 

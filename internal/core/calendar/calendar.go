@@ -91,5 +91,6 @@ func (m Month) End() Micros { return (m + 1).Start() }
 // String is yyyy-mm.
 func (m Month) String() string {
 	y, mo := int(m)/12, int(m)%12+1
-	return string([]byte{byte('0' + y/1000%10), byte('0' + y/100%10), byte('0' + y/10%10), byte('0' + y%10), '-', byte('0' + mo/10), byte('0' + mo%10)})
+	return string([]byte{byte('0' + y/1000%10), byte('0' + y/100%10), byte('0' + y/10%10), byte('0' + y%10), '-',
+		byte('0' + mo/10), byte('0' + mo%10)})
 }

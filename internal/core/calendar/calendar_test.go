@@ -40,7 +40,8 @@ func TestMonthEdges(t *testing.T) {
 }
 
 func TestParseMonthRefuses(t *testing.T) {
-	for _, s := range []string{"", "2026", "2026-1", "2026-13", "2026-00", "1969-12", "2026/11", "20a6-11", "2026-11-01", " 2026-11"} {
+	for _, s := range []string{"", "2026", "2026-1", "2026-13", "2026-00", "1969-12", "2026/11", "20a6-11",
+		"2026-11-01", " 2026-11"} {
 		if m, err := ParseMonth(s); err == nil {
 			t.Errorf("%q was read as %s", s, m)
 		}

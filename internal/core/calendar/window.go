@@ -15,7 +15,8 @@ const (
 	StepMonth
 )
 
-var stepNames = [...]string{StepNone: "", StepMinute: "minute", StepHour: "hour", StepDay: "day", StepWeek: "week", StepMonth: "month"}
+var stepNames = [...]string{StepNone: "", StepMinute: "minute", StepHour: "hour", StepDay: "day", StepWeek: "week",
+	StepMonth: "month"}
 
 func (s Step) String() string { return stepNames[s] }
 

@@ -29,28 +29,50 @@ func moment(t *testing.T, text string) Micros {
 // Each case writes the cuts as the zone's clock shows them.
 func TestCutAtChangesOfOffset(t *testing.T) {
 	for _, c := range []struct{ name, zone, from, to, step, want string }{
-		{"Berlin goes forward at 2", "Europe/Berlin", "2026-03-29T00:00:00+01:00", "2026-03-29T05:00:00+02:00", "hour", "00:00+01 01:00+01 03:00+02 04:00+02 05:00+02"},
-		{"Berlin goes back at 3", "Europe/Berlin", "2026-10-25T01:00:00+02:00", "2026-10-25T04:00:00+01:00", "hour", "01:00+02 02:00+02 02:00+01 03:00+01 04:00+01"},
-		{"New York goes forward at 2", "America/New_York", "2026-03-08T00:00:00-05:00", "2026-03-08T04:00:00-04:00", "hour", "00:00-05 01:00-05 03:00-04 04:00-04"},
-		{"New York goes back at 2", "America/New_York", "2026-11-01T00:00:00-04:00", "2026-11-01T03:00:00-05:00", "hour", "00:00-04 01:00-04 01:00-05 02:00-05 03:00-05"},
-		{"Lord Howe goes forward by half an hour at 2", "Australia/Lord_Howe", "2026-10-04T01:00:00+10:30", "2026-10-04T04:00:00+11:00", "hour", "01:00+1030 02:30+11 03:00+11 04:00+11"},
-		{"Lord Howe goes back by half an hour at 2", "Australia/Lord_Howe", "2026-04-05T00:00:00+11:00", "2026-04-05T03:00:00+10:30", "hour", "00:00+11 01:00+11 01:30+1030 02:00+1030 03:00+1030"},
-		{"Kolkata's hours begin at half past in UTC", "Asia/Kolkata", "2026-11-15T00:00:00Z", "2026-11-15T02:00:00Z", "hour", "05:30+0530 06:00+0530 07:00+0530 07:30+0530"},
-		{"Kathmandu's at a quarter", "Asia/Kathmandu", "2026-11-15T00:00:00Z", "2026-11-15T01:30:00Z", "hour", "05:45+0545 06:00+0545 07:00+0545 07:15+0545"},
-		{"days of 23 hours", "Europe/Berlin", "2026-03-28T00:00:00+01:00", "2026-03-31T00:00:00+02:00", "day", "00:00+01 00:00+01 00:00+02 00:00+02"},
-		{"days of 25 hours", "America/New_York", "2026-10-31T12:00:00-04:00", "2026-11-02T12:00:00-05:00", "day", "12:00-04 00:00-04 00:00-05 12:00-05"},
-		{"a day without a midnight", "Africa/Cairo", "2026-04-23T00:00:00+02:00", "2026-04-25T00:00:00+03:00", "day", "00:00+02 01:00+03 00:00+03"},
-		{"a midnight that comes twice", "America/Havana", "2026-10-31T00:00:00-04:00", "2026-11-02T00:00:00-05:00", "day", "00:00-04 00:00-04 00:00-05"},
-		{"a day that is left out", "Pacific/Apia", "2011-12-29T00:00:00-10:00", "2012-01-01T00:00:00+14:00", "day", "00:00-10 00:00+14 00:00+14"},
-		{"a day that is over, begun again for an hour", "America/St_Johns", "2010-11-06T00:00:00-02:30", "2010-11-08T00:00:00-03:30", "day", "00:00-0230 00:00-0230 00:00-0330"},
-		{"months around a change", "Europe/Berlin", "2026-10-01T00:00:00+02:00", "2026-12-15T00:00:00+01:00", "month", "00:00+02 00:00+01 00:00+01 00:00+01"},
-		{"minutes over a change", "Europe/Berlin", "2026-03-29T01:58:30+01:00", "2026-03-29T03:01:10+02:00", "minute", "01:58+01 01:59+01 03:00+02 03:01+02 03:01+02"},
-		{"minutes of an offset of seconds", "Africa/Monrovia", "1971-01-01T00:00:00Z", "1971-01-01T00:02:00Z", "minute", "23:15-004430 23:16-004430 23:17-004430 23:17-004430"},
-		{"weeks over a change", "Europe/Berlin", "2026-03-23T00:00:00+01:00", "2026-04-06T00:00:00+02:00", "week", "00:00+01 00:00+02 00:00+02"},
-		{"weeks that are not aligned", "America/New_York", "2026-10-28T12:00:00-04:00", "2026-11-10T12:00:00-05:00", "week", "12:00-04 00:00-05 00:00-05 12:00-05"},
-		{"a week that ends with a day without a midnight", "America/Sao_Paulo", "2018-11-01T00:00:00-03:00", "2018-11-06T00:00:00-02:00", "week", "00:00-03 00:00-02 00:00-02"},
-		{"the clock of 1970 behind UTC", "America/New_York", "1970-01-01T00:00:00Z", "1970-01-01T02:30:00Z", "hour", "19:00-05 20:00-05 21:00-05 21:30-05"},
-		{"an offset of seconds", "Africa/Monrovia", "1971-01-01T00:00:00Z", "1971-01-01T01:00:00Z", "hour", "23:15-004430 00:00-004430 00:15-004430"},
+		{"Berlin goes forward at 2", "Europe/Berlin", "2026-03-29T00:00:00+01:00", "2026-03-29T05:00:00+02:00", "hour",
+			"00:00+01 01:00+01 03:00+02 04:00+02 05:00+02"},
+		{"Berlin goes back at 3", "Europe/Berlin", "2026-10-25T01:00:00+02:00", "2026-10-25T04:00:00+01:00", "hour",
+			"01:00+02 02:00+02 02:00+01 03:00+01 04:00+01"},
+		{"New York goes forward at 2", "America/New_York", "2026-03-08T00:00:00-05:00", "2026-03-08T04:00:00-04:00",
+			"hour", "00:00-05 01:00-05 03:00-04 04:00-04"},
+		{"New York goes back at 2", "America/New_York", "2026-11-01T00:00:00-04:00", "2026-11-01T03:00:00-05:00",
+			"hour", "00:00-04 01:00-04 01:00-05 02:00-05 03:00-05"},
+		{"Lord Howe goes forward by half an hour at 2", "Australia/Lord_Howe", "2026-10-04T01:00:00+10:30",
+			"2026-10-04T04:00:00+11:00", "hour", "01:00+1030 02:30+11 03:00+11 04:00+11"},
+		{"Lord Howe goes back by half an hour at 2", "Australia/Lord_Howe", "2026-04-05T00:00:00+11:00",
+			"2026-04-05T03:00:00+10:30", "hour", "00:00+11 01:00+11 01:30+1030 02:00+1030 03:00+1030"},
+		{"Kolkata's hours begin at half past in UTC", "Asia/Kolkata", "2026-11-15T00:00:00Z", "2026-11-15T02:00:00Z",
+			"hour", "05:30+0530 06:00+0530 07:00+0530 07:30+0530"},
+		{"Kathmandu's at a quarter", "Asia/Kathmandu", "2026-11-15T00:00:00Z", "2026-11-15T01:30:00Z", "hour",
+			"05:45+0545 06:00+0545 07:00+0545 07:15+0545"},
+		{"days of 23 hours", "Europe/Berlin", "2026-03-28T00:00:00+01:00", "2026-03-31T00:00:00+02:00", "day",
+			"00:00+01 00:00+01 00:00+02 00:00+02"},
+		{"days of 25 hours", "America/New_York", "2026-10-31T12:00:00-04:00", "2026-11-02T12:00:00-05:00", "day",
+			"12:00-04 00:00-04 00:00-05 12:00-05"},
+		{"a day without a midnight", "Africa/Cairo", "2026-04-23T00:00:00+02:00", "2026-04-25T00:00:00+03:00", "day",
+			"00:00+02 01:00+03 00:00+03"},
+		{"a midnight that comes twice", "America/Havana", "2026-10-31T00:00:00-04:00", "2026-11-02T00:00:00-05:00",
+			"day", "00:00-04 00:00-04 00:00-05"},
+		{"a day that is left out", "Pacific/Apia", "2011-12-29T00:00:00-10:00", "2012-01-01T00:00:00+14:00", "day",
+			"00:00-10 00:00+14 00:00+14"},
+		{"a day that is over, begun again for an hour", "America/St_Johns", "2010-11-06T00:00:00-02:30",
+			"2010-11-08T00:00:00-03:30", "day", "00:00-0230 00:00-0230 00:00-0330"},
+		{"months around a change", "Europe/Berlin", "2026-10-01T00:00:00+02:00", "2026-12-15T00:00:00+01:00", "month",
+			"00:00+02 00:00+01 00:00+01 00:00+01"},
+		{"minutes over a change", "Europe/Berlin", "2026-03-29T01:58:30+01:00", "2026-03-29T03:01:10+02:00", "minute",
+			"01:58+01 01:59+01 03:00+02 03:01+02 03:01+02"},
+		{"minutes of an offset of seconds", "Africa/Monrovia", "1971-01-01T00:00:00Z", "1971-01-01T00:02:00Z", "minute",
+			"23:15-004430 23:16-004430 23:17-004430 23:17-004430"},
+		{"weeks over a change", "Europe/Berlin", "2026-03-23T00:00:00+01:00", "2026-04-06T00:00:00+02:00", "week",
+			"00:00+01 00:00+02 00:00+02"},
+		{"weeks that are not aligned", "America/New_York", "2026-10-28T12:00:00-04:00", "2026-11-10T12:00:00-05:00",
+			"week", "12:00-04 00:00-05 00:00-05 12:00-05"},
+		{"a week that ends with a day without a midnight", "America/Sao_Paulo", "2018-11-01T00:00:00-03:00",
+			"2018-11-06T00:00:00-02:00", "week", "00:00-03 00:00-02 00:00-02"},
+		{"the clock of 1970 behind UTC", "America/New_York", "1970-01-01T00:00:00Z", "1970-01-01T02:30:00Z", "hour",
+			"19:00-05 20:00-05 21:00-05 21:30-05"},
+		{"an offset of seconds", "Africa/Monrovia", "1971-01-01T00:00:00Z", "1971-01-01T01:00:00Z", "hour",
+			"23:15-004430 00:00-004430 00:15-004430"},
 	} {
 		step, ok := ParseStep(c.step)
 		if !ok {
@@ -76,7 +98,8 @@ func TestCutAtChangesOfOffset(t *testing.T) {
 // shows two of the clock, every week begins on the first day of its ISO week that there is, and every cut of a week or
 // month is one of a day, every cut of a day one of an hour, and every cut of an hour one of a minute.
 func TestCutsNest(t *testing.T) {
-	zones := []string{"UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kolkata", "Africa/Cairo", "America/Havana", "Pacific/Apia", "America/St_Johns", "Africa/Monrovia", "Pacific/Kiritimati", "Etc/GMT+12"}
+	zones := []string{"UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kolkata", "Africa/Cairo",
+		"America/Havana", "Pacific/Apia", "America/St_Johns", "Africa/Monrovia", "Pacific/Kiritimati", "Etc/GMT+12"}
 	rapid.Check(t, func(t *rapid.T) {
 		z := zone(t, rapid.SampledFrom(zones).Draw(t, "zone"))
 		from := Micros(rapid.Int64Range(0, int64(moment20(2040))).Draw(t, "from"))
@@ -97,7 +120,8 @@ func TestCutsNest(t *testing.T) {
 					t.Fatalf("%s: %s follows %s", step, at, cuts[i-1])
 				}
 				first, last := cuts[i-1].Time().In(z), (at - 1).Time().In(z)
-				if step == StepHour && (at-cuts[i-1] > microsPerHour || first.Format("2006-01-02T15-07:00:00") != last.Format("2006-01-02T15-07:00:00")) {
+				if step == StepHour && (at-cuts[i-1] > microsPerHour ||
+					first.Format("2006-01-02T15-07:00:00") != last.Format("2006-01-02T15-07:00:00")) {
 					t.Fatalf("one hour is %s to %s", first, last)
 				}
 				if step == StepMinute && (at-cuts[i-1] > microsPerMinute || first.Minute() != last.Minute()) {
@@ -113,7 +137,8 @@ func TestCutsNest(t *testing.T) {
 				t.Fatalf("no week begins at %s", at.Time().In(z))
 			}
 		}
-		for _, nested := range [][2]Step{{StepNone, StepMonth}, {StepMonth, StepDay}, {StepWeek, StepDay}, {StepDay, StepHour}, {StepHour, StepMinute}} {
+		for _, nested := range [][2]Step{{StepNone, StepMonth}, {StepMonth, StepDay}, {StepWeek, StepDay},
+			{StepDay, StepHour}, {StepHour, StepMinute}} {
 			for at := range steps[nested[0]] {
 				if !steps[nested[1]][at] {
 					t.Fatalf("%s cuts at %s, %s does not", nested[0], at.Time().In(z), nested[1])
@@ -153,7 +178,8 @@ func TestCutIsBounded(t *testing.T) {
 	if _, fits := Cut(0, 3*microsPerHour+1, StepHour, time.UTC, 3); fits {
 		t.Error("three hours and a microsecond fit three windows")
 	}
-	if cuts, fits := Cut(MaxMicros-1, MaxMicros+1, StepMonth, zone(t, "Pacific/Kiritimati"), 3); !fits || len(cuts) != 2 {
+	if cuts, fits := Cut(MaxMicros-1, MaxMicros+1, StepMonth, zone(t, "Pacific/Kiritimati"), 3); !fits ||
+		len(cuts) != 2 {
 		t.Errorf("the end of time: %v", cuts)
 	}
 }

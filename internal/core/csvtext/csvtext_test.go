@@ -14,7 +14,8 @@ import (
 func TestTextIsNoFormula(t *testing.T) {
 	for text, want := range map[string]string{
 		"": "", "plain": "plain", "a=b": "a=b", "1": "1", "'tis": "'tis", "''": "''", " =1": " =1",
-		"=1+1": "'=1+1", "+49 30": "'+49 30", "-5": "'-5", "@SUM(A1)": "'@SUM(A1)", "\t=1": "'\t=1", "\r=1": "'\r=1", "\n=1": "'\n=1", "＝1": "'＝1",
+		"=1+1": "'=1+1", "+49 30": "'+49 30", "-5": "'-5", "@SUM(A1)": "'@SUM(A1)", "\t=1": "'\t=1", "\r=1": "'\r=1",
+		"\n=1": "'\n=1", "＝1": "'＝1",
 		"'=1": "''=1", "''-5": "'''-5",
 	} {
 		if got := Text(text); got != want {
@@ -30,11 +31,16 @@ func TestValuesAreToldApart(t *testing.T) {
 		want  string
 	}{
 		{properties.Value{}, ""}, {value(properties.Null, "null"), ""},
-		{value(properties.Number, "1"), "1"}, {value(properties.Number, "-1.5"), "-1.5"}, {value(properties.Bool, "true"), "true"},
-		{value(properties.String, ""), `""`}, {value(properties.String, "1"), `"1"`}, {value(properties.String, "-1.5"), `"-1.5"`},
-		{value(properties.String, "true"), `"true"`}, {value(properties.String, "null"), `"null"`}, {value(properties.String, `"`), `"\""`},
-		{value(properties.String, " 1"), `" 1"`}, {value(properties.String, `{}`), `"{}"`}, {value(properties.String, "eu"), "eu"},
-		{value(properties.String, "+1"), "'+1"}, {value(properties.String, "=1"), "'=1"}, {value(properties.String, "-"), "'-"},
+		{value(properties.Number, "1"), "1"}, {value(properties.Number, "-1.5"), "-1.5"},
+		{value(properties.Bool, "true"), "true"},
+		{value(properties.String, ""), `""`}, {value(properties.String, "1"), `"1"`},
+		{value(properties.String, "-1.5"), `"-1.5"`},
+		{value(properties.String, "true"), `"true"`}, {value(properties.String, "null"), `"null"`},
+		{value(properties.String, `"`), `"\""`},
+		{value(properties.String, " 1"), `" 1"`}, {value(properties.String, `{}`), `"{}"`},
+		{value(properties.String, "eu"), "eu"},
+		{value(properties.String, "+1"), "'+1"}, {value(properties.String, "=1"), "'=1"},
+		{value(properties.String, "-"), "'-"},
 	} {
 		if got := Value(c.value); got != c.want {
 			t.Errorf("%v is written %s, want %s", c.value, got, c.want)
@@ -44,7 +50,8 @@ func TestValuesAreToldApart(t *testing.T) {
 
 // unText and unValue are what the documentation says a reader does.
 func unText(cell string) string {
-	if rest := strings.TrimLeft(cell, "'"); rest != cell && rest != "" && strings.ContainsRune(formulaMarks, firstRune(rest)) {
+	if rest := strings.TrimLeft(cell, "'"); rest != cell && rest != "" &&
+		strings.ContainsRune(formulaMarks, firstRune(rest)) {
 		return cell[1:]
 	}
 	return cell
@@ -102,7 +109,8 @@ func fields(line, end string) (out []string) {
 func TestCellsRoundTrip(t *testing.T) {
 	texts := rapid.StringOf(rapid.SampledFrom([]rune("'\"=+-@\t\r\n,; 0123.5eé{}[]truefalsn＝")))
 	rapid.Check(t, func(t *rapid.T) {
-		text := rapid.OneOf(texts, rapid.SampledFrom([]string{"1", "true", "null", "-0", "\"\"", "'", "''=", "1e5"})).Draw(t, "text")
+		text := rapid.OneOf(texts, rapid.SampledFrom([]string{"1", "true", "null", "-0", "\"\"", "'", "''=",
+			"1e5"})).Draw(t, "text")
 		value := properties.Value{Kind: properties.String, Text: text}
 		end := rapid.SampledFrom([]string{"\n", "\r\n"}).Draw(t, "end")
 		got := fields(string(AppendLine(nil, end, "-1", Text(text), Value(value))), end)
@@ -115,12 +123,14 @@ func TestCellsRoundTrip(t *testing.T) {
 			}
 		}
 	})
-	for _, v := range []properties.Value{{Kind: properties.Number, Text: "-1.5"}, {Kind: properties.Bool, Text: "true"}} {
+	for _, v := range []properties.Value{{Kind: properties.Number, Text: "-1.5"},
+		{Kind: properties.Bool, Text: "true"}} {
 		if Value(v) != v.Text {
 			t.Errorf("%v is written %s", v, Value(v))
 		}
 	}
-	if line := AppendLine(nil, "\n", "a", "", " b", "c\"d"); !slices.Equal(fields(string(line), "\n"), []string{"a", "", " b", "c\"d"}) {
+	if line := AppendLine(nil, "\n", "a", "", " b",
+		"c\"d"); !slices.Equal(fields(string(line), "\n"), []string{"a", "", " b", "c\"d"}) {
 		t.Errorf("%q", line)
 	}
 }

@@ -43,14 +43,16 @@ func TestEntry(t *testing.T) {
 		want   entity.Entry
 		err    string
 	}{
-		"with a term":        {v: thing{Colors: []string{"red"}}, want: entity.Entry{Keep: true, Indexed: 2}},
-		"not kept":           {kind: func(k *entity.Kind[thing]) { k.Unkept = true }},
-		"of an older one":    {change: func(s *entity.State) { s.Version = 1 }, want: entity.Entry{Keep: true, Indexed: 2}},
+		"with a term": {v: thing{Colors: []string{"red"}}, want: entity.Entry{Keep: true, Indexed: 2}},
+		"not kept":    {kind: func(k *entity.Kind[thing]) { k.Unkept = true }},
+		"of an older one": {change: func(s *entity.State) { s.Version = 1 },
+			want: entity.Entry{Keep: true, Indexed: 2}},
 		"of a newer one":     {change: func(s *entity.State) { s.Version = 3 }, want: entity.Entry{Keep: true}},
 		"of an unknown kind": {change: func(s *entity.State) { s.Kind = "other" }, want: entity.Entry{Keep: true}},
 		"critical and newer": {change: func(s *entity.State) { s.Critical, s.Version = true, 3 }, err: "newer build"},
 		"critical and unknown": {
-			change: func(s *entity.State) { s.Critical, s.Kind = true, "other" }, err: "kind other, which this build does not know",
+			change: func(s *entity.State) { s.Critical, s.Kind = true, "other" },
+			err:    "kind other, which this build does not know",
 		},
 		"without an id":      {change: func(s *entity.State) { s.ID = "" }, err: "cannot be kept"},
 		"with NUL in its id": {change: func(s *entity.State) { s.ID = "a\x00" }, err: "cannot be kept"},

@@ -22,24 +22,25 @@ type Declaration struct {
 
 // Declare takes the type away.
 func (k *Kind[T]) Declare() Declaration {
-	return Declaration{k.Name, k.Version, k.Critical, k.Resident, k.Unkept, func(e *Entity) ([]Term, calendar.Micros, error) {
-		if k.Terms == nil && k.Expires == nil {
-			return nil, 0, nil
-		}
-		v, err := k.Read(e)
-		if err != nil {
-			return nil, 0, err
-		}
-		var terms []Term
-		var expires calendar.Micros
-		if k.Terms != nil {
-			terms = k.Terms(&v)
-		}
-		if k.Expires != nil {
-			expires = k.Expires(&v)
-		}
-		return terms, expires, nil
-	}}
+	return Declaration{k.Name, k.Version, k.Critical, k.Resident, k.Unkept,
+		func(e *Entity) ([]Term, calendar.Micros, error) {
+			if k.Terms == nil && k.Expires == nil {
+				return nil, 0, nil
+			}
+			v, err := k.Read(e)
+			if err != nil {
+				return nil, 0, err
+			}
+			var terms []Term
+			var expires calendar.Micros
+			if k.Terms != nil {
+				terms = k.Terms(&v)
+			}
+			if k.Expires != nil {
+				expires = k.Expires(&v)
+			}
+			return terms, expires, nil
+		}}
 }
 
 // Kinds are the kinds that a build knows. It is immutable.

@@ -9,11 +9,16 @@ import (
 
 // The example of the published contract, and what other senders make of it.
 const (
-	exampleEvent = `{"id":"req_8f2","meter":"api_calls","customer":"cus_42","resource":"gpt-9","time":"2026-11-15T02:10:00Z","quantity":"3","properties":{"region":"eu"}}`
-	bareEvent    = `{"id":"req_8f2","meter":"api_calls","customer":"cus_42","time":1794708600000,"quantity":3}`
-	spacedEvent  = `{"id": "req_8f2", "meter": "api_calls", "customer": "cus_42", "time": "2026-11-15T02:10:00Z", "quantity": 3, "properties": {"region": "eu", "model": "gpt-9", "tokens": 1.50}}`
-	escapedEvent = `{"id":"req\/8f2","meter":"api_calls","customer":"Zo\u00eb & Söhne","time":"2026-11-15T03:10:00.123456789+01:00","quantity":"3","properties":{"url":"https:\/\/example.com\/"}}`
-	cloudEvent   = `{"specversion":"1.0","id":"8f2","source":"/gateway","type":"llm_call","subject":"cus_42","time":"2026-11-15T02:10:00Z","data":{"region":"eu","tokens":12}}`
+	exampleEvent = `{"id":"req_8f2","meter":"api_calls","customer":"cus_42","resource":"gpt-9",` +
+		`"time":"2026-11-15T02:10:00Z","quantity":"3","properties":{"region":"eu"}}`
+	bareEvent   = `{"id":"req_8f2","meter":"api_calls","customer":"cus_42","time":1794708600000,"quantity":3}`
+	spacedEvent = `{"id": "req_8f2", "meter": "api_calls", "customer": "cus_42", "time": "2026-11-15T02:10:00Z", ` +
+		`"quantity": 3, "properties": {"region": "eu", "model": "gpt-9", "tokens": 1.50}}`
+	escapedEvent = `{"id":"req\/8f2","meter":"api_calls","customer":"Zo\u00eb & ` +
+		`Söhne","time":"2026-11-15T03:10:00.123456789+01:00","quantity":"3",` +
+		`"properties":{"url":"https:\/\/example.com\/"}}`
+	cloudEvent = `{"specversion":"1.0","id":"8f2","source":"/gateway","type":"llm_call","subject":"cus_42",` +
+		`"time":"2026-11-15T02:10:00Z","data":{"region":"eu","tokens":12}}`
 )
 
 // arrayOf returns a batch of n copies of an event.

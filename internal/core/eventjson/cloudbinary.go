@@ -19,7 +19,8 @@ type Attribute struct {
 // DecodeBinaryCloudEvent reads a CloudEvent in binary content mode: its attributes, and a body that is its data.
 // contentType is that of the data, "" if it is not stated. What comes of it is what DecodeCloudEvent makes of the same
 // event.
-func DecodeBinaryCloudEvent(attributes []Attribute, contentType string, body []byte, into []usage.Event) (Batch, error) {
+func DecodeBinaryCloudEvent(attributes []Attribute, contentType string, body []byte, into []usage.Event) (Batch,
+	error) {
 	d := decoder{body: body, events: into[:0], index: -1, cloud: true}
 	ev := d.next()
 	slices.SortFunc(attributes, func(a, b Attribute) int { return cmp.Compare(a.Name, b.Name) })

@@ -76,10 +76,13 @@ func TestBinaryCloudEventsAsTheyTravel(t *testing.T) {
 		return append(attributesOf("id: 7, source: /s, specversion: 1.0, type: t"), more...)
 	}
 	for _, tc := range []struct{ value, want string }{
-		{"plain", "plain"}, {"Euro%20%E2%82%AC%20%F0%9F%98%80", "Euro € \U0001F600"}, {"%2541", "%41"}, {"a+b", "a+b"}, {`"quoted \"x\" \\"`, `quoted "x" \`}, {`"%20"`, " "}, {`"`, `"`},
+		{"plain", "plain"}, {"Euro%20%E2%82%AC%20%F0%9F%98%80", "Euro € \U0001F600"}, {"%2541", "%41"}, {"a+b", "a+b"},
+		{`"quoted \"x\" \\"`, `quoted "x" \`}, {`"%20"`, " "}, {`"`, `"`},
 	} {
-		b, err := DecodeBinaryCloudEvent(base(Attribute{"subject", []string{tc.value}}), "application/json; charset=utf-8", []byte(`{"a":1}`), nil)
-		if err != nil || !b.Single || b.Events[0].Invalid != nil || b.Events[0].Customer != tc.want || b.Events[0].ID != "/s 7" {
+		b, err := DecodeBinaryCloudEvent(base(Attribute{"subject", []string{tc.value}}),
+			"application/json; charset=utf-8", []byte(`{"a":1}`), nil)
+		if err != nil || !b.Single || b.Events[0].Invalid != nil || b.Events[0].Customer != tc.want ||
+			b.Events[0].ID != "/s 7" {
 			t.Errorf("%q: %+v, %v", tc.value, b, err)
 		}
 	}
@@ -88,10 +91,14 @@ func TestBinaryCloudEventsAsTheyTravel(t *testing.T) {
 		kind string
 		path string
 	}{
-		{Attribute{"subject", []string{"%"}}, "", "subject"}, {Attribute{"subject", []string{"%zz"}}, "", "subject"}, {Attribute{"subject", []string{"%ff"}}, "", "subject"},
-		{Attribute{"subject", []string{"\xff"}}, "", "subject"}, {Attribute{"subject", []string{"a", "b"}}, "", "subject"}, {Attribute{"subject", nil}, "", "subject"},
-		{Attribute{"data", []string{"{}"}}, "", "data"}, {Attribute{"data_base64", []string{"e30="}}, "", "data_base64"},
-		{Attribute{"datacontenttype", []string{"application/json"}}, "", "datacontenttype"}, {Attribute{"subject", []string{"c"}}, "text/plain", "datacontenttype"},
+		{Attribute{"subject", []string{"%"}}, "", "subject"}, {Attribute{"subject", []string{"%zz"}}, "", "subject"},
+		{Attribute{"subject", []string{"%ff"}}, "", "subject"},
+		{Attribute{"subject", []string{"\xff"}}, "", "subject"},
+		{Attribute{"subject", []string{"a", "b"}}, "", "subject"}, {Attribute{"subject", nil}, "", "subject"},
+		{Attribute{"data", []string{"{}"}}, "", "data"},
+		{Attribute{"data_base64", []string{"e30="}}, "", "data_base64"},
+		{Attribute{"datacontenttype", []string{"application/json"}}, "", "datacontenttype"},
+		{Attribute{"subject", []string{"c"}}, "text/plain", "datacontenttype"},
 	} {
 		b, err := DecodeBinaryCloudEvent(base(tc.more), tc.kind, []byte(`{}`), nil)
 		if err != nil || b.Events[0].Invalid == nil || b.Events[0].Invalid.Fields[0].Path != tc.path {
@@ -99,8 +106,10 @@ func TestBinaryCloudEventsAsTheyTravel(t *testing.T) {
 		}
 	}
 	// What does not belong to the data is not taken for more of the event.
-	for _, body := range []string{`{},"id":"x"`, `{"a":1}{"a":2}`, `{"a":1,"a":2}`, "{\"a\":\"\xff\"}", `{`, `nul`, `null {}`, "\xef\xbb\xbf{}"} {
-		if b, err := DecodeBinaryCloudEvent(base(Attribute{"subject", []string{"c"}}), "", []byte(body), nil); err == nil {
+	for _, body := range []string{`{},"id":"x"`, `{"a":1}{"a":2}`, `{"a":1,"a":2}`, "{\"a\":\"\xff\"}", `{`, `nul`,
+		`null {}`, "\xef\xbb\xbf{}"} {
+		if b, err := DecodeBinaryCloudEvent(base(Attribute{"subject", []string{"c"}}), "", []byte(body),
+			nil); err == nil {
 			t.Errorf("%q is read: %+v", body, b)
 		}
 	}

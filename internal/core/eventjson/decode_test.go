@@ -46,7 +46,8 @@ func TestExample(t *testing.T) {
 	want := usage.Event{
 		ID: "req_8f2", Meter: "api_calls", Customer: "cus_42", Resource: "gpt-9", Properties: `{"region":"eu"}`,
 		Time: micros(t, "2026-11-15T02:10:00Z"), Quantity: mustAmount(t, "3"),
-		Given: usage.GivenMeter | usage.GivenCustomer | usage.GivenResource | usage.GivenTime | usage.GivenQuantity | usage.GivenProperties,
+		Given: usage.GivenMeter | usage.GivenCustomer | usage.GivenResource | usage.GivenTime | usage.GivenQuantity |
+			usage.GivenProperties,
 	}
 	if diff := cmp.Diff(want, one(t, Decode, exampleEvent), cmp.AllowUnexported(amount.Amount{})); diff != "" {
 		t.Error(diff)
@@ -54,7 +55,8 @@ func TestExample(t *testing.T) {
 }
 
 func TestCorrection(t *testing.T) {
-	want := usage.Event{ID: "c1", Corrects: "req_8f2", Reason: "billed twice", Quantity: mustAmount(t, "-1"), Given: usage.GivenQuantity}
+	want := usage.Event{ID: "c1", Corrects: "req_8f2", Reason: "billed twice", Quantity: mustAmount(t, "-1"),
+		Given: usage.GivenQuantity}
 	got := one(t, Decode, `{"id":"c1","corrects":"req_8f2","quantity":"-1","reason":"billed twice"}`)
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(amount.Amount{})); diff != "" {
 		t.Error(diff)
@@ -123,7 +125,8 @@ func TestMalformed(t *testing.T) {
 		{Decode, `{"events":[{}]}x`, "byte 15: there are bytes after the end of the JSON value"},
 		{Decode, `{"events":{}}`, "byte 10: events must be an array"},
 		{Decode, `{"events":[{}],"x":1}`, "byte 14: an object with the member events must have no other member"},
-		{Decode, `{"x":1,"events":[{}]}`, "event 0, byte 7: an object with the member events must have no other member"},
+		{Decode, `{"x":1,"events":[{}]}`, "event 0, byte 7: an object with the member events must have no other " +
+			"member"},
 		{Decode, `[{},{"id"}]`, "event 1, byte 9: expected a colon, found '}'"},
 		{Decode, `[{},`, "event 1, byte 4: the body ends where a value was expected"},
 		{Decode, `[{},]`, "event 1, byte 4: expected a value, found ']'"},
@@ -212,7 +215,8 @@ func TestTooManyEvents(t *testing.T) {
 
 func TestPlainEventsDoNotAllocate(t *testing.T) {
 	into := make([]usage.Event, 0, 100)
-	for _, event := range []string{exampleEvent, bareEvent, `{"id":"日本","properties":{"a":"\u000a","b":-1.5,"c":null}}`} {
+	for _, event := range []string{exampleEvent, bareEvent,
+		`{"id":"日本","properties":{"a":"\u000a","b":-1.5,"c":null}}`} {
 		body := arrayOf(event, 100)
 		lines := []byte(strings.Repeat(event+"\n", 100))
 		n := testing.AllocsPerRun(10, func() {
@@ -231,7 +235,8 @@ func TestPlainEventsDoNotAllocate(t *testing.T) {
 
 // Rewritten properties of one event must not be overwritten by those of the next.
 func TestEventsDoNotShareScratch(t *testing.T) {
-	b, err := Decode([]byte(`[{"id":"\/a","properties":{"b":"\/1","a":1e1}},{"id":"\/b","properties":{"b":"\/2","a":2e1}}]`), nil)
+	b, err := Decode([]byte(`[{"id":"\/a","properties":{"b":"\/1","a":1e1}},{"id":"\/b","properties":{"b":"\/2",`+
+		`"a":2e1}}]`), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,12 +20,15 @@ func fieldEvent(t *testing.T, decode func([]byte, []usage.Event) (Batch, error),
 
 func TestQuantity(t *testing.T) {
 	for _, c := range []struct{ value, quantity, unrounded string }{
-		{`3`, "3", ""}, {`"3"`, "3", ""}, {`0`, "0", ""}, {`-1.50`, "-1.5", ""}, {`1e3`, "1000", ""}, {`"1.5E-2"`, "0.015", ""}, {`"\u0033"`, "3", ""},
+		{`3`, "3", ""}, {`"3"`, "3", ""}, {`0`, "0", ""}, {`-1.50`, "-1.5", ""}, {`1e3`, "1000", ""},
+		{`"1.5E-2"`, "0.015", ""}, {`"\u0033"`, "3", ""},
 		{`0.000000000001`, "0.000000000001", ""}, {`1.0000000000000000`, "1", ""},
-		{`0.0000000000001`, "0", "0.0000000000001"}, {`"12.34567890123450"`, "0", "12.3456789012345"}, {`1e-13`, "0", "0.0000000000001"},
+		{`0.0000000000001`, "0", "0.0000000000001"}, {`"12.34567890123450"`, "0", "12.3456789012345"},
+		{`1e-13`, "0", "0.0000000000001"},
 	} {
 		ev := fieldEvent(t, Decode, `"quantity":`+c.value)
-		if ev.Invalid != nil || ev.Quantity.String() != c.quantity || ev.Unrounded != c.unrounded || ev.Given != usage.GivenQuantity {
+		if ev.Invalid != nil || ev.Quantity.String() != c.quantity || ev.Unrounded != c.unrounded ||
+			ev.Given != usage.GivenQuantity {
 			t.Errorf("%s: %v %q %b %v", c.value, ev.Quantity, ev.Unrounded, ev.Given, ev.Invalid)
 		}
 	}
@@ -34,10 +37,14 @@ func TestQuantity(t *testing.T) {
 func TestTime(t *testing.T) {
 	for _, c := range [][2]string{
 		{`"2026-11-15T02:10:00Z"`, "2026-11-15T02:10:00Z"}, {`"2026-11-15T02:10:00.1Z"`, "2026-11-15T02:10:00.1Z"},
-		{`"2026-11-15T02:10:00.123456999999Z"`, "2026-11-15T02:10:00.123456Z"}, {`"2026-11-15T02:10:00+05:30"`, "2026-11-14T20:40:00Z"},
-		{`"2026-11-15T02:10:00-00:00"`, "2026-11-15T02:10:00Z"}, {`"2026-11-15T23:10:00-01:00"`, "2026-11-16T00:10:00Z"}, {`"2024-02-29T00:00:00Z"`, "2024-02-29T00:00:00Z"},
-		{`"2000-02-29T00:00:00Z"`, "2000-02-29T00:00:00Z"}, {`"1970-01-01T00:00:00Z"`, "1970-01-01T00:00:00Z"}, {`"9999-12-31T23:59:59.9999999Z"`, "9999-12-31T23:59:59.999999Z"},
-		{`1735561800000`, "2024-12-30T12:30:00Z"}, {`1.7355618e12`, "2024-12-30T12:30:00Z"}, {`1735561800001.0`, "2024-12-30T12:30:00.001Z"},
+		{`"2026-11-15T02:10:00.123456999999Z"`, "2026-11-15T02:10:00.123456Z"},
+		{`"2026-11-15T02:10:00+05:30"`, "2026-11-14T20:40:00Z"},
+		{`"2026-11-15T02:10:00-00:00"`, "2026-11-15T02:10:00Z"},
+		{`"2026-11-15T23:10:00-01:00"`, "2026-11-16T00:10:00Z"}, {`"2024-02-29T00:00:00Z"`, "2024-02-29T00:00:00Z"},
+		{`"2000-02-29T00:00:00Z"`, "2000-02-29T00:00:00Z"}, {`"1970-01-01T00:00:00Z"`, "1970-01-01T00:00:00Z"},
+		{`"9999-12-31T23:59:59.9999999Z"`, "9999-12-31T23:59:59.999999Z"},
+		{`1735561800000`, "2024-12-30T12:30:00Z"}, {`1.7355618e12`, "2024-12-30T12:30:00Z"},
+		{`1735561800001.0`, "2024-12-30T12:30:00.001Z"},
 		{`100000000000`, "1973-03-03T09:46:40Z"}, {`253402300799999`, "9999-12-31T23:59:59.999Z"},
 	} {
 		ev := fieldEvent(t, Decode, `"time":`+c[0])
@@ -49,9 +56,12 @@ func TestTime(t *testing.T) {
 
 func TestProperties(t *testing.T) {
 	for _, c := range [][2]string{
-		{`{}`, ``}, {`{ }`, ``}, {`{"a":"x"}`, `{"a":"x"}`}, {`{ "a" : "x" }`, `{"a":"x"}`}, {`{"b":1,"a":2}`, `{"a":2,"b":1}`}, {`{"ab":1,"a":2}`, `{"a":2,"ab":1}`},
-		{`{"a":true,"b":false,"c":null}`, `{"a":true,"b":false,"c":null}`}, {`{"a":1.50,"b":-0,"c":1e2}`, `{"a":1.5,"b":0,"c":100}`}, {`{"":""}`, `{"":""}`},
-		{`{"a":"\/\n\u00e9\u001F"}`, `{"a":"/\u000aé\u001f"}`}, {`{"a":"\ud83d\ude00<"}`, `{"a":"😀<"}`}, {`{"a\"":"\\"}`, `{"a\"":"\\"}`},
+		{`{}`, ``}, {`{ }`, ``}, {`{"a":"x"}`, `{"a":"x"}`}, {`{ "a" : "x" }`, `{"a":"x"}`},
+		{`{"b":1,"a":2}`, `{"a":2,"b":1}`}, {`{"ab":1,"a":2}`, `{"a":2,"ab":1}`},
+		{`{"a":true,"b":false,"c":null}`, `{"a":true,"b":false,"c":null}`},
+		{`{"a":1.50,"b":-0,"c":1e2}`, `{"a":1.5,"b":0,"c":100}`}, {`{"":""}`, `{"":""}`},
+		{`{"a":"\/\n\u00e9\u001F"}`, `{"a":"/\u000aé\u001f"}`}, {`{"a":"\ud83d\ude00<"}`, `{"a":"😀<"}`},
+		{`{"a\"":"\\"}`, `{"a\"":"\\"}`},
 		{`{"é":1,"z":2}`, `{"z":2,"é":1}`},
 	} {
 		ev := fieldEvent(t, Decode, `"properties":`+c[0])
@@ -77,7 +87,8 @@ func TestPropertiesLimits(t *testing.T) {
 	} {
 		for _, value := range []string{c.value, strings.Replace(c.value, ":", " : ", 1)} {
 			ev := fieldEvent(t, Decode, `"properties":`+value)
-			if ev.Invalid == nil && (c.invalid != "" || ev.Properties != c.value) || ev.Invalid != nil && ev.Invalid.Detail != c.invalid {
+			if ev.Invalid == nil && (c.invalid != "" || ev.Properties != c.value) ||
+				ev.Invalid != nil && ev.Invalid.Detail != c.invalid {
 				t.Errorf("%.40s: %v", value, ev.Invalid)
 			}
 		}
@@ -100,7 +111,8 @@ func TestInvalid(t *testing.T) {
 		{`"ID":"a"`, `ID: unknown field`},
 		{`"":1`, `: unknown field`},
 		{`"` + strings.Repeat("é", 50) + `":1`, strings.Repeat("é", 32) + `…: unknown field`},
-		{`"quantity":null`, `quantity: must be a number or a string that holds one, not null; leave out what is not known`},
+		{`"quantity":null`, `quantity: must be a number or a string that holds one, not null; leave out what is not ` +
+			`known`},
 		{`"quantity":""`, `quantity: not a decimal number of at most 64 characters`},
 		{`"quantity":"1,5"`, `quantity: not a decimal number of at most 64 characters`},
 		{`"quantity":"NaN"`, `quantity: not a decimal number of at most 64 characters`},
@@ -126,10 +138,12 @@ func TestInvalid(t *testing.T) {
 		{`"time":false`, `time: must be a string in RFC 3339 or a number of milliseconds since 1970, not a boolean`},
 		{`"properties":[]`, `properties: must be an object, not an array`},
 		{`"properties":null`, `properties: must be an object, not null; leave out what is not known`},
-		{`"properties":{"a":1,"b":{"c":1}}`, `properties.b: must be a string, a number, a boolean or null: properties are flat`},
+		{`"properties":{"a":1,"b":{"c":1}}`,
+			`properties.b: must be a string, a number, a boolean or null: properties are flat`},
 		{`"properties":{"a":[]}`, `properties.a: must be a string, a number, a boolean or null: properties are flat`},
 		{`"properties":{"a":1e40}`, `properties.a: number has more than 40 digits when written without an exponent`},
-		{`"properties":{"a":9` + forty + `}`, `properties.a: number has more than 40 digits when written without an exponent`},
+		{`"properties":{"a":9` + forty + `}`,
+			`properties.a: number has more than 40 digits when written without an exponent`},
 		{`"meter":1,"customer":2`, `meter: must be a string, not a number`},
 	} {
 		member := c[0]
@@ -137,7 +151,8 @@ func TestInvalid(t *testing.T) {
 			member += `,"id":"known"`
 		}
 		b, err := Decode([]byte(`[{"id":"before"},{`+member+`},{"id":"after"}]`), nil)
-		if err != nil || len(b.Events) != 3 || b.Events[0].ID != "before" || b.Events[2].ID != "after" || b.Events[0].Invalid != nil || b.Events[2].Invalid != nil {
+		if err != nil || len(b.Events) != 3 || b.Events[0].ID != "before" || b.Events[2].ID != "after" ||
+			b.Events[0].Invalid != nil || b.Events[2].Invalid != nil {
 			t.Errorf("%s: %+v, %v", c[0], b, err)
 			continue
 		}
@@ -162,7 +177,8 @@ func TestCloudEventAttributes(t *testing.T) {
 	without := func(member string) string { return strings.Trim(strings.Replace(required+",", member+",", "", 1), ",") }
 	for _, c := range [][2]string{
 		{required, ``},
-		{required + `,"time":null,"data":null,"datacontenttype":null,"data_base64":null,"ext":null,"quantity":null`, ``},
+		{required + `,"time":null,"data":null,"datacontenttype":null,"data_base64":null,"ext":null,"quantity":null`,
+			``},
 		{required + `,"datacontenttype":"application/json; charset=utf-8"`, ``},
 		{required + `,"datacontenttype":"application/vnd.usage+JSON"`, ``},
 		{required + `,"traceparent":"00-0","dataschema":"https://example.com/s","ext1":7,"ext2":true`, ``},
@@ -180,8 +196,10 @@ func TestCloudEventAttributes(t *testing.T) {
 		{required + `,"data":{"a":{}}`, `data.a: must be a string, a number, a boolean or null: properties are flat`},
 		{required + `,"data_base64":"AA=="`, `data_base64: binary data has no properties; send a JSON object in data`},
 		{required + `,"time":1735561800000`, `time: must be a string in RFC 3339, not a number`},
-		{required + `,"quantity":5`, `quantity: not a CloudEvents attribute; state it in data, or send a plain usage event`},
-		{required + `,"Ext":1`, `Ext: unknown attribute: the name of an extension has only lower-case letters and digits`},
+		{required + `,"quantity":5`, `quantity: not a CloudEvents attribute; state it in data, or send a plain usage ` +
+			`event`},
+		{required + `,"Ext":1`, `Ext: unknown attribute: the name of an extension has only lower-case letters and ` +
+			`digits`},
 		{required + `,"ext":[1]`, `ext: an extension attribute must be a string, a number or a boolean`},
 	} {
 		ev := fieldEvent(t, DecodeCloudEvent, c[0])

@@ -16,16 +16,27 @@ import (
 // seeds are bodies for every decoder: most are of the wrong shape for some of them.
 var seeds = []string{
 	exampleEvent, bareEvent, spacedEvent, escapedEvent, cloudEvent,
-	"[" + exampleEvent + "," + spacedEvent + "]", `{"events":[` + bareEvent + `]}`, exampleEvent + "\n\r\n" + bareEvent + "\n", "[" + cloudEvent + "]",
-	`{}`, `[]`, `[1,"x",null,[],{}]`, `{"events":[]}`, `{"events":[{}],"x":1}`, `{"x":1,"events":[]}`, "", " \n", "\xef\xbb\xbf{}", `{}}`, `[{},]`, `{"a":1,"a":2}`,
-	`{"id":"a","\u0069d":"b"}`, `{"id":"\ud83d\ude00"}`, `{"id":"\ud83d"}`, "{\"id\":\"\xff\"}", `{"id":"\u001F\u001f"}`, "{\"id\":\"a\x01\"}", `{"id":"日本語日本語日本語"}`,
-	`{"quantity":1e3}`, `{"quantity":"-0.0000000000001"}`, `{"quantity":1e-40}`, `{"quantity":01}`, `{"quantity":1e}`, `{"quantity":"1E99999999999"}`,
-	`{"time":"2024-02-29T23:59:59.1234567+23:59"}`, `{"time":"2023-02-29T00:00:00Z"}`, `{"time":"1969-12-31T23:59:59.9Z"}`, `{"time":"0000-01-01T00:00:00Z"}`,
-	`{"time":"2000-01-01T0:00:00Z"}`, `{"time":"2000-01-01T00:00:00,5+24:00"}`, `{"time":1.735561800e12}`, `{"time":1735561800}`, `{"time":1735561800000.5}`, `{"time":1e400}`,
-	`{"properties":{"b":1,"a":-0,"c":1.50,"d":"\u00e9\n","e":null,"f":true}}`, `{"properties":{"a":{"b":1,"b":2}}}`, `{"properties":{"a":{"b":[1]}}}`,
-	`{"properties":{"a":"\u000a\"\\","b\"":1}}`, `{"properties":{"a\n":1,"a\u000a":2}}`, `{"x":` + strings.Repeat("[", 31) + strings.Repeat("]", 31) + `}`,
-	`{"x":` + strings.Repeat("[", 32) + strings.Repeat("]", 32) + `}`, `{"specversion":"1.0","id":"1","source":"a b","type":"t","subject":"s","quantity":5,"ext":null,"Ext":1,"data_base64":""}`,
-	`{"specversion":"1.0","id":"1","source":"s","type":"t","subject":"s","datacontenttype":"application/x+JSON; a=b","dataschema":"u","data":null}`,
+	"[" + exampleEvent + "," + spacedEvent + "]", `{"events":[` + bareEvent + `]}`,
+	exampleEvent + "\n\r\n" + bareEvent + "\n", "[" + cloudEvent + "]",
+	`{}`, `[]`, `[1,"x",null,[],{}]`, `{"events":[]}`, `{"events":[{}],"x":1}`, `{"x":1,"events":[]}`, "", " \n",
+	"\xef\xbb\xbf{}", `{}}`, `[{},]`, `{"a":1,"a":2}`,
+	`{"id":"a","\u0069d":"b"}`, `{"id":"\ud83d\ude00"}`, `{"id":"\ud83d"}`, "{\"id\":\"\xff\"}",
+	`{"id":"\u001F\u001f"}`, "{\"id\":\"a\x01\"}", `{"id":"日本語日本語日本語"}`,
+	`{"quantity":1e3}`, `{"quantity":"-0.0000000000001"}`, `{"quantity":1e-40}`, `{"quantity":01}`, `{"quantity":1e}`,
+	`{"quantity":"1E99999999999"}`,
+	`{"time":"2024-02-29T23:59:59.1234567+23:59"}`, `{"time":"2023-02-29T00:00:00Z"}`,
+	`{"time":"1969-12-31T23:59:59.9Z"}`, `{"time":"0000-01-01T00:00:00Z"}`,
+	`{"time":"2000-01-01T0:00:00Z"}`, `{"time":"2000-01-01T00:00:00,5+24:00"}`, `{"time":1.735561800e12}`,
+	`{"time":1735561800}`, `{"time":1735561800000.5}`, `{"time":1e400}`,
+	`{"properties":{"b":1,"a":-0,"c":1.50,"d":"\u00e9\n","e":null,"f":true}}`, `{"properties":{"a":{"b":1,"b":2}}}`,
+	`{"properties":{"a":{"b":[1]}}}`,
+	`{"properties":{"a":"\u000a\"\\","b\"":1}}`, `{"properties":{"a\n":1,"a\u000a":2}}`,
+	`{"x":` + strings.Repeat("[", 31) + strings.Repeat("]", 31) + `}`,
+	`{"x":` + strings.Repeat("[", 32) + strings.Repeat("]", 32) + `}`,
+	`{"specversion":"1.0","id":"1","source":"a ` +
+		`b","type":"t","subject":"s","quantity":5,"ext":null,"Ext":1,"data_base64":""}`,
+	`{"specversion":"1.0","id":"1","source":"s","type":"t","subject":"s","datacontenttype":"application/x+JSON; ` +
+		`a=b","dataschema":"u","data":null}`,
 }
 
 // FuzzDecode holds every decoder against the reference.
@@ -43,7 +54,8 @@ func FuzzDecode(f *testing.F) {
 // FuzzField does so for one field at a time, where random bodies seldom get past the syntax.
 func FuzzField(f *testing.F) {
 	for _, name := range []string{"id", "time", "quantity", "properties", "data", "subject", "x"} {
-		for _, value := range []string{`1.5e3`, `"2026-11-15T02:10:00.5-00:30"`, `{"b":1.0,"a":"\t"}`, `"\ud83d\ude00"`, `17e11`, `-0.10`} {
+		for _, value := range []string{`1.5e3`, `"2026-11-15T02:10:00.5-00:30"`, `{"b":1.0,"a":"\t"}`, `"\ud83d\ude00"`,
+			`17e11`, `-0.10`} {
 			f.Add(name, value)
 		}
 	}
@@ -79,7 +91,8 @@ func compare(t *testing.T, m mode, body []byte) {
 // dirty returns room for events that holds leftovers of an earlier use.
 func dirty() []usage.Event {
 	leftover := usage.Event{
-		ID: "x", Meter: "x", Type: "x", Customer: "x", Resource: "x", Properties: "x", Corrects: "x", Reason: "x", Unrounded: "x", Time: 1, Given: 0xff, Invalid: problem.At("x", "x"),
+		ID: "x", Meter: "x", Type: "x", Customer: "x", Resource: "x", Properties: "x", Corrects: "x", Reason: "x",
+		Unrounded: "x", Time: 1, Given: 0xff, Invalid: problem.At("x", "x"),
 	}
 	return []usage.Event{leftover, leftover}
 }
@@ -98,7 +111,8 @@ func inside(t *testing.T, body []byte, ev *usage.Event) {
 	t.Helper()
 	first := uintptr(unsafe.Pointer(unsafe.SliceData(body)))
 	end := first + uintptr(len(body))
-	for _, s := range []string{ev.ID, ev.Meter, ev.Type, ev.Customer, ev.Resource, ev.Properties, ev.Corrects, ev.Reason, ev.Unrounded} {
+	for _, s := range []string{ev.ID, ev.Meter, ev.Type, ev.Customer, ev.Resource, ev.Properties, ev.Corrects,
+		ev.Reason, ev.Unrounded} {
 		if s == "" {
 			continue
 		}

@@ -242,7 +242,8 @@ func referenceCloudEvent(n node) usage.Event {
 		path string
 		ok   bool
 	}{
-		{"specversion", version == "1.0"}, {"id", ev.ID != ""}, {"source", source != "" && !strings.Contains(source, " ")}, {"type", ev.Type != ""},
+		{"specversion", version == "1.0"}, {"id", ev.ID != ""},
+		{"source", source != "" && !strings.Contains(source, " ")}, {"type", ev.Type != ""},
 		{"subject", ev.Customer != ""}, {"datacontenttype", contentType == "" || jsonType.MatchString(contentType)},
 	}
 	for _, r := range required {

@@ -53,25 +53,32 @@ func samples() []sample {
 			CreatedAt: 1, ClosedAt: 2, MovedTo: "there", MovedAt: 3,
 		}, `{"id":"acme","name":"Acme","allowed_origins":["https://a.example"],"salt":"`+hash+
 			`","tree_keys":[{"from_seq":1,"key":"`+hash+`"}],`+
-			`"epochs":[{"from_seq":7,"at":3,"reason":"restored"}],"closed":true,"created_at":1,"closed_at":2,"moved_to":"there","moved_at":3}`),
+			`"epochs":[{"from_seq":7,"at":3,"reason":"restored"}],"closed":true,"created_at":1,"closed_at":2,`+
+			`"moved_to":"there","moved_at":3}`),
 		of(&tenant.KeyKind, tenant.APIKey{
-			ID: "acme.1", Name: "k", Scopes: tenant.Ingest | tenant.Read, Hash: [32]byte{1, 2}, CreatedAt: 1, ExpiresAt: 3,
+			ID: "acme.1", Name: "k", Scopes: tenant.Ingest | tenant.Read, Hash: [32]byte{1, 2}, CreatedAt: 1,
+			ExpiresAt: 3,
 			RevokedAt: 2, RateLimit: tenant.RateLimit{RequestsPerSecond: 1, EventsPerSecond: 2, BytesPerSecond: 3},
 		}, `{"name":"k","scopes":3,"hash":"`+hash+`","requests_per_second":1,"events_per_second":2,`+
 			`"bytes_per_second":3,"created_at":1,"expires_at":3,"revoked_at":2}`),
 		of(&meter.Kind, meter.Meter{
 			Number: 3, Slug: "m", Name: "M", Aggregation: meter.Unique, EventType: "t", ValueProperty: "v",
 			UniqueProperty: "u", Lateness: time.Hour, Late: meter.Reject, KeyPolicy: meter.DerivedKey,
-			KeyFields: []string{"time"}, KeyBucket: time.Second, Future: time.Minute, WidestFuture: time.Hour, Rounding: meter.HalfEven, MissingValue: meter.SkipMissing, CreatedAt: 1,
+			KeyFields: []string{"time"}, KeyBucket: time.Second, Future: time.Minute, WidestFuture: time.Hour,
+			Rounding: meter.HalfEven, MissingValue: meter.SkipMissing, CreatedAt: 1,
 			Filter: meter.Filter{
-				"resource":     {{Kind: properties.String, Text: "<\""}, {Kind: properties.String, Text: "a"}},
-				"properties.m": {{Kind: properties.String, Text: "1"}, {Kind: properties.Number, Text: "1"}, {Kind: properties.Bool, Text: "true"}},
+				"resource": {{Kind: properties.String, Text: "<\""}, {Kind: properties.String, Text: "a"}},
+				"properties.m": {{Kind: properties.String, Text: "1"}, {Kind: properties.Number, Text: "1"},
+					{Kind: properties.Bool, Text: "true"}},
 			},
-		}, `{"number":3,"slug":"m","name":"M","aggregation":6,"event_type":"t","value_property":"v","unique_property":"u",`+
+		}, `{"number":3,"slug":"m","name":"M","aggregation":6,"event_type":"t","value_property":"v",`+
+			`"unique_property":"u",`+
 			`"lateness":3600000000000,"late":1,"key_policy":1,"key_fields":["time"],"key_bucket":1000000000,`+
-			`"future":60000000000,"widest_future":3600000000000,"rounding":1,"missing_value":1,"filter":{"properties.m":["1",1,true],"resource":["\u003c\"","a"]},"created_at":1}`),
+			`"future":60000000000,"widest_future":3600000000000,"rounding":1,"missing_value":1,`+
+			`"filter":{"properties.m":["1",1,true],"resource":["\u003c\"","a"]},"created_at":1}`),
 		of(&usage.AdjustmentKind, usage.Adjustment{
-			ID: "adj_9", Seq: 9, At: at, Meter: 1, Customer: "c", Month: month, Amount: amount.One, Reason: "r", Actor: "a",
+			ID: "adj_9", Seq: 9, At: at, Meter: 1, Customer: "c", Month: month, Amount: amount.One, Reason: "r",
+			Actor:   "a",
 			Reverts: "adj_4", Replay: "late=reject",
 		}, `{"meter":1,"customer":"c","month":24310,"amount":"1","reason":"r","actor":"a","reverts":"adj_4",`+
 			`"replay":"late=reject"}`, entity.Term{Index: "reverts", Value: "adj_4"}),
@@ -79,14 +86,18 @@ func samples() []sample {
 			`{"month":24310,"actor":"a"}`),
 		of(&quota.PlanKind, quota.Plan{
 			Name: "pro", Prices: []byte("[1]"), CreatedAt: 1, UpdatedAt: 2, Quotas: []quota.Quota{{
-				Meter: "m", Limit: amount.FromInt(5), Soft: true, Multiplier: amount.FromInt(2), Thresholds: []uint16{80},
+				Meter: "m", Limit: amount.FromInt(5), Soft: true, Multiplier: amount.FromInt(2),
+				Thresholds: []uint16{80},
 			}},
-		}, `{"name":"pro","quotas":[{"meter":"m","limit":"5","soft":true,"hard_cap_multiplier":"2","thresholds":[80]}],`+
+		}, `{"name":"pro","quotas":[{"meter":"m","limit":"5","soft":true,"hard_cap_multiplier":"2",`+
+			`"thresholds":[80]}],`+
 			`"prices":[1],"created_at":1,"updated_at":2}`),
-		of(&quota.AssignmentKind, quota.Assignment{Customer: "c", Plans: quota.Schedule{{From: 7}, {From: 9, Plan: "pro"}}},
+		of(&quota.AssignmentKind, quota.Assignment{Customer: "c",
+			Plans: quota.Schedule{{From: 7}, {From: 9, Plan: "pro"}}},
 			`{"plans":[{"from":7},{"from":9,"plan":"pro"}]}`,
 			entity.Term{Index: "assigned", Value: "customer"}),
-		of(&quota.AssignmentKind, quota.Assignment{Plans: quota.Schedule{{Plan: "pro"}}}, `{"plans":[{"from":0,"plan":"pro"}]}`),
+		of(&quota.AssignmentKind, quota.Assignment{Plans: quota.Schedule{{Plan: "pro"}}},
+			`{"plans":[{"from":0,"plan":"pro"}]}`),
 		of(&quota.AssignmentKind, quota.Assignment{Customer: "self"}, `{"plans":[]}`),
 		of(&quota.AlertKind, quota.Alert{Meter: 1, Customer: "c", Month: month, Threshold: 80},
 			`{"meter":1,"customer":"c","month":24310,"threshold":80}`),

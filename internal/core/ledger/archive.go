@@ -12,7 +12,7 @@ import (
 )
 
 // Archive says that the usage rows of a month are in an archive, whole and read back, and may leave the ledger. It is
-// told by a change row, which stands behind the rows of the Base of that month.
+// recorded by a change row, which stands behind the rows of the Base of that month.
 type Archive struct {
 	Month       calendar.Month
 	Rows        uint64 // usage rows of the month
@@ -21,7 +21,7 @@ type Archive struct {
 	End         uint64 // number of the last row of the month, one that stays included
 	Manifest    string // its name in the archive
 	Sum         [32]byte
-	Seq         uint64 // the row that told it
+	Seq         uint64 // the row that recorded it
 	At          calendar.Micros
 }
 
@@ -138,7 +138,8 @@ func encodeBase(b *Base) []byte {
 	for i := range b.Counters {
 		c := &b.Counters[i]
 		o := &out.Counters[i]
-		*o = baseCounterShape{Meter: c.Meter, Customer: c.Customer, OnTime: encodeFold(&c.OnTime), Generation: c.Generation, Alerted: c.Alerted}
+		*o = baseCounterShape{Meter: c.Meter, Customer: c.Customer, OnTime: encodeFold(&c.OnTime),
+			Generation: c.Generation, Alerted: c.Alerted}
 		if c.Late != nil {
 			all := encodeFold(c.Late)
 			o.All = &all
@@ -157,8 +158,9 @@ func encodeBase(b *Base) []byte {
 }
 
 func encodeFold(f *usage.Fold) foldShape {
-	return foldShape{Count: f.Count, Sum: f.Sum.String(), Min: f.Min.String(), Max: f.Max.String(), AtMin: f.AtMin, AtMax: f.AtMax,
-		Last: f.Last.String(), LastTime: f.LastTime, LastKey: string(f.LastKey), Members: f.Members}
+	return foldShape{Count: f.Count, Sum: f.Sum.String(), Min: f.Min.String(), Max: f.Max.String(), AtMin: f.AtMin,
+		AtMax: f.AtMax,
+		Last:  f.Last.String(), LastTime: f.LastTime, LastKey: string(f.LastKey), Members: f.Members}
 }
 
 func decodeBase(e *entity.Entity) (Base, error) {

@@ -19,10 +19,13 @@ func variants() []Row {
 	derived.Event.Key = usage.Key{Space: usage.DerivedSpace, Name: "qZk3"}
 	typed := eventRow()
 	typed.Event.Meter, typed.Event.Type = "", "call"
-	typed.Event.Outcomes = []usage.Outcome{{Meter: 2, Value: amount.One, Member: "1u", Overage: true}, {Meter: 300, Why: usage.PeriodClosed, Value: amount.FromInt(9), Amount: amount.FromInt(-4)}}
+	typed.Event.Outcomes = []usage.Outcome{{Meter: 2, Value: amount.One, Member: "1u", Overage: true},
+		{Meter: 300, Why: usage.PeriodClosed, Value: amount.FromInt(9), Amount: amount.FromInt(-4)}}
 	correction := eventRow()
-	correction.Event.Corrects, correction.Event.Reason, correction.Event.Quantity = "req_0", "miscounted", amount.FromInt(-2)
-	correction.Event.Outcomes = []usage.Outcome{{Meter: 1, Why: usage.TargetWas, Value: amount.FromInt(-2), Base: amount.FromInt(7), Amount: amount.FromInt(-2)}}
+	correction.Event.Corrects, correction.Event.Reason, correction.Event.Quantity = "req_0", "miscounted",
+		amount.FromInt(-2)
+	correction.Event.Outcomes = []usage.Outcome{{Meter: 1, Why: usage.TargetWas, Value: amount.FromInt(-2),
+		Base: amount.FromInt(7), Amount: amount.FromInt(-2)}}
 	return []Row{plain, derived, typed, correction}
 }
 
@@ -62,7 +65,8 @@ func FuzzDecodeCanonical(f *testing.F) {
 			return
 		}
 		again, err := DecodeCanonical(AppendCanonical(nil, &r, tree.Hash{}))
-		if err != nil || !bytes.Equal(AppendCanonical(nil, &again, tree.Hash{}), AppendCanonical(nil, &r, tree.Hash{})) {
+		if err != nil || !bytes.Equal(AppendCanonical(nil, &again, tree.Hash{}),
+			AppendCanonical(nil, &r, tree.Hash{})) {
 			t.Fatalf("%x is read as %+v, which is written as something else", b, r)
 		}
 	})

@@ -54,7 +54,7 @@ type Row struct {
 	Change *Change
 }
 
-// Kind tells what the row is. It panics for a row that is nothing: no store may make one.
+// Kind says what the row is. It panics for a row that is nothing: no store may make one.
 func (r *Row) Kind() RowKind {
 	switch {
 	case r.Event != nil:

@@ -21,8 +21,9 @@ var at = calendar.FromTime(time.Date(2026, 11, 15, 2, 10, 0, 0, time.UTC))
 
 func eventRow() Row {
 	return Row{Seq: 7, At: at, By: "acme.k1", Event: &usage.Row{
-		Event: usage.Event{ID: "req_1", Meter: "calls", Customer: "cus_1", Resource: "gpt", Properties: `{"a":1}`, Quantity: amount.FromInt(3),
-			Time: at - 5, Given: usage.GivenMeter | usage.GivenTime},
+		Event: usage.Event{ID: "req_1", Meter: "calls", Customer: "cus_1", Resource: "gpt", Properties: `{"a":1}`,
+			Quantity: amount.FromInt(3),
+			Time:     at - 5, Given: usage.GivenMeter | usage.GivenTime},
 		Key:      usage.Key{Space: usage.ClientSpace, Name: "req_1"},
 		Outcomes: []usage.Outcome{{Meter: 1, Value: amount.FromInt(3)}},
 	}}
@@ -43,14 +44,16 @@ func keys(t *testing.T) *tree.Keys {
 }
 
 func changeRow() Row {
-	e := audit.Event{Type: "meter.created", Source: "api", Actor: "k", EntityType: "meter", EntityID: "calls", Payload: "{}"}
+	e := audit.Event{Type: "meter.created", Source: "api", Actor: "k", EntityType: "meter", EntityID: "calls",
+		Payload: "{}"}
 	s := entity.State{Kind: "meter", ID: "calls", Version: 1, Critical: true, Data: []byte("{}")}
 	return Row{Seq: 8, At: at, Change: &Change{Event: e, State: s}}
 }
 
 func entryRow() Row {
 	e := account.Entry{
-		ID: "E1", Account: "A10", Type: account.Debit, Amount: amount.FromInt(5), Time: at - 7, Given: account.GivenTime,
+		ID: "E1", Account: "A10", Type: account.Debit, Amount: amount.FromInt(5), Time: at - 7,
+		Given:    account.GivenTime,
 		Sequence: 3, Counter: "A11", Transfer: "T1", Hold: "H1", Expires: at + 1, Corrects: "E0", Reason: "wrong",
 		Metadata: `{"a":1}`,
 	}
@@ -150,7 +153,9 @@ func TestGrowingInSectionsOrAtOnce(t *testing.T) {
 	for from := 0; from < len(rows); from += 37 {
 		parts, later = h.Grow(parts, k, rows[from:min(len(rows), from+37)], later)
 	}
-	gaps := slices.DeleteFunc(slices.Clone(rows), func(r Row) bool { return r.Seq%7 == 0 || r.Seq > 300 && r.Seq < 320 })
+	gaps := slices.DeleteFunc(slices.Clone(rows), func(r Row) bool {
+		return r.Seq%7 == 0 || r.Seq > 300 && r.Seq < 320
+	})
 	for i, leaf := range h.Leaves(k, gaps, nil) {
 		if leaf != h.Leaf(k, &gaps[i]) {
 			t.Errorf("the leaf of row %d is another among rows with gaps", gaps[i].Seq)

@@ -38,7 +38,8 @@ const (
 	Avg
 )
 
-var aggregationNames = [...]string{Sum: "sum", Count: "count", Min: "min", Max: "max", Last: "last", Unique: "unique", Avg: "avg"}
+var aggregationNames = [...]string{Sum: "sum", Count: "count", Min: "min", Max: "max", Last: "last", Unique: "unique",
+	Avg: "avg"}
 
 // ParseAggregation reads a name of the contract.
 func ParseAggregation(s string) (Aggregation, *problem.Error) {
@@ -227,7 +228,8 @@ func (m *Meter) Check() *problem.Error {
 // checkFed judges which events of its type the meter takes.
 func (m *Meter) checkFed() *problem.Error {
 	if m.MissingValue == SkipMissing && (m.EventType == "" || m.ValueProperty == "" && m.UniqueProperty == "") {
-		return problem.At("missing_value", "skip needs an event_type, and a value_property or unique_property that may be missing")
+		return problem.At("missing_value",
+			"skip needs an event_type, and a value_property or unique_property that may be missing")
 	}
 	if len(m.Filter) > 0 && m.EventType == "" {
 		return problem.At("filter", "only with an event_type: it says which events of that type the meter takes")
@@ -251,7 +253,8 @@ func (m *Meter) checkTimes() *problem.Error {
 func (m *Meter) checkKey() *problem.Error {
 	plain := m.KeyPolicy == ClientKey && len(m.KeyFields) == 0 && m.KeyBucket == 0
 	if m.EventType != "" && !plain {
-		return problem.At("key_policy", "a meter with event_type has the plain client key policy: leave out key_policy, key_fields and key_bucket")
+		return problem.At("key_policy", "a meter with event_type has the plain client key policy: leave out "+
+			"key_policy, key_fields and key_bucket")
 	}
 	if len(m.KeyFields) > MaxKeyFields {
 		return problem.At("key_fields", "at most %d fields", MaxKeyFields)
@@ -302,7 +305,8 @@ func (m *Meter) CheckChange(next *Meter, used bool) *problem.Error {
 	}
 	for _, f := range fixed {
 		if f.changed {
-			return &problem.Error{Code: problem.Fixed, Detail: f.path + " is fixed after the meter's first event: create another meter",
+			return &problem.Error{Code: problem.Fixed,
+				Detail: f.path + " is fixed after the meter's first event: create another meter",
 				Fields: []problem.Field{{Path: f.path, Message: "fixed after the first event"}}}
 		}
 	}

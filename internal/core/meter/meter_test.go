@@ -53,8 +53,12 @@ func TestCheck(t *testing.T) {
 		{"unique", "", func(m *Meter) { m.Aggregation, m.UniqueProperty = Unique, "user" }},
 		{"unique of nothing", "unique_property", func(m *Meter) { m.Aggregation = Unique }},
 		{"unique property of a sum", "unique_property", func(m *Meter) { m.UniqueProperty = "user" }},
-		{"unique property too long", "unique_property", func(m *Meter) { m.Aggregation, m.UniqueProperty = Unique, long+"x" }},
-		{"unique with a value", "value_property", func(m *Meter) { m.Aggregation, m.UniqueProperty, m.ValueProperty = Unique, "user", "tokens" }},
+		{"unique property too long", "unique_property", func(m *Meter) {
+			m.Aggregation, m.UniqueProperty = Unique, long+"x"
+		}},
+		{"unique with a value", "value_property", func(m *Meter) {
+			m.Aggregation, m.UniqueProperty, m.ValueProperty = Unique, "user", "tokens"
+		}},
 
 		{"no lateness", "", func(m *Meter) { m.Lateness = 0 }},
 		{"negative lateness", "lateness", func(m *Meter) { m.Lateness = -1 }},
@@ -71,8 +75,12 @@ func TestCheck(t *testing.T) {
 		{"negative bucket", "key_bucket", func(m *Meter) { m.KeyBucket = -time.Second }},
 		{"widest bucket", "", func(m *Meter) { m.KeyBucket = MaxBucket }},
 		{"bucket too wide", "key_bucket", func(m *Meter) { m.KeyBucket = MaxBucket + time.Microsecond }},
-		{"bucket over a time that is no key field", "key_bucket", func(m *Meter) { m.KeyBucket, m.KeyFields = time.Second, []string{"meter"} }},
-		{"bucket over a time that is one", "", func(m *Meter) { m.KeyBucket, m.KeyFields = time.Second, []string{"time", "meter"} }},
+		{"bucket over a time that is no key field", "key_bucket", func(m *Meter) {
+			m.KeyBucket, m.KeyFields = time.Second, []string{"meter"}
+		}},
+		{"bucket over a time that is one", "", func(m *Meter) {
+			m.KeyBucket, m.KeyFields = time.Second, []string{"time", "meter"}
+		}},
 	} {
 		if got := path(with(c.change).Check()); got != c.want {
 			t.Errorf("%s: refused at %q, want %q", c.name, got, c.want)
@@ -236,7 +244,8 @@ func TestParse(t *testing.T) {
 			t.Errorf("rounding %q was read as %q, %v", give, got, p)
 		}
 	}
-	if Adjust.String() != "adjust" || Reject.String() != "reject" || ClientKey.String() != "client" || DerivedKey.String() != "derived" {
+	if Adjust.String() != "adjust" || Reject.String() != "reject" || ClientKey.String() != "client" ||
+		DerivedKey.String() != "derived" {
 		t.Error("a name that the contract writes differs from the one it reads")
 	}
 }

@@ -71,8 +71,9 @@ type Error struct {
 	Fields     []Field
 	RetryAfter time.Duration // zero when trying again does not help
 	ResetsAt   time.Time     // of a quota whose period is not over: when it ends; zero for every other refusal
-	discreet   string        // the detail for callers who may not read what the detail says; empty: the detail says nothing of the kind
-	cause      error
+	// the detail for callers who may not read what the detail says; empty: the detail says nothing of the kind
+	discreet string
+	cause    error
 }
 
 // New makes a refusal whose detail is formatted.
@@ -93,14 +94,14 @@ func Wrap(code Code, cause error, format string, args ...any) *Error {
 	return e
 }
 
-// Retry returns a copy that tells the caller when to come back.
+// Retry returns a copy that says when to come back.
 func (e *Error) Retry(after time.Duration) *Error {
 	c := *e
 	c.RetryAfter = after
 	return &c
 }
 
-// Resets returns a copy that tells when the quota's period ends, and to come back then.
+// Resets returns a copy that says when the quota's period ends, and to come back then.
 func (e *Error) Resets(at time.Time, after time.Duration) *Error {
 	c := *e
 	c.ResetsAt, c.RetryAfter = at, after

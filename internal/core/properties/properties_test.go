@@ -35,11 +35,16 @@ func TestAppend(t *testing.T) {
 func TestNumber(t *testing.T) {
 	forty := strings.Repeat("9", 40)
 	for _, c := range [][2]string{
-		{"0", "0"}, {"-0", "0"}, {"-0.00", "0"}, {"0e99999999999999999999", "0"}, {"1", "1"}, {"-1", "-1"}, {"10", "10"}, {"1.0", "1"}, {"1.50", "1.5"},
-		{"1e3", "1000"}, {"1E+3", "1000"}, {"1.25e1", "12.5"}, {"1.25e2", "125"}, {"1.25e3", "1250"}, {"100e-2", "1"}, {"120e-2", "1.2"}, {"5e-3", "0.005"},
-		{"-12.5e-4", "-0.00125"}, {"0.10", "0.1"}, {"0.001e3", "1"}, {"0.0012e3", "1.2"}, {"1e39", "1" + strings.Repeat("0", 39)}, {"1e40", ""},
-		{"1e-39", "0." + strings.Repeat("0", 38) + "1"}, {"1e-40", ""}, {forty, forty}, {forty + "9", ""}, {forty + ".0", forty},
-		{"9." + forty[1:], "9." + forty[1:]}, {"9." + forty, ""}, {"1e99999999999999999999", ""}, {"1e-99999999999999999999", ""},
+		{"0", "0"}, {"-0", "0"}, {"-0.00", "0"}, {"0e99999999999999999999", "0"}, {"1", "1"}, {"-1", "-1"},
+		{"10", "10"}, {"1.0", "1"}, {"1.50", "1.5"},
+		{"1e3", "1000"}, {"1E+3", "1000"}, {"1.25e1", "12.5"}, {"1.25e2", "125"}, {"1.25e3", "1250"}, {"100e-2", "1"},
+		{"120e-2", "1.2"}, {"5e-3", "0.005"},
+		{"-12.5e-4", "-0.00125"}, {"0.10", "0.1"}, {"0.001e3", "1"}, {"0.0012e3", "1.2"},
+		{"1e39", "1" + strings.Repeat("0", 39)}, {"1e40", ""},
+		{"1e-39", "0." + strings.Repeat("0", 38) + "1"}, {"1e-40", ""}, {forty, forty}, {forty + "9", ""},
+		{forty + ".0", forty},
+		{"9." + forty[1:], "9." + forty[1:]}, {"9." + forty, ""}, {"1e99999999999999999999", ""},
+		{"1e-99999999999999999999", ""},
 		{"1" + strings.Repeat("0", 300) + "e-300", "1"},
 	} {
 		got, err := AppendNumber(nil, c[0])
@@ -75,13 +80,16 @@ func TestNumberKeepsItsValue(t *testing.T) {
 }
 
 func TestLookup(t *testing.T) {
-	const canonical = `{"":"empty","a":"x,\"}","b":-1.5,"c":true,"d":false,"e":null,"f\\\u0009":"é\\\u000a","g":"","h":7}`
+	const canonical = `{"":"empty","a":"x,\"}","b":-1.5,"c":true,"d":false,"e":null,"f\\\u0009":"é\\\u000a","g":"",` +
+		`"h":7}`
 	for _, c := range []struct {
 		name string
 		want Value
 	}{
-		{"", Value{String, "empty"}}, {"a", Value{String, `x,"}`}}, {"b", Value{Number, "-1.5"}}, {"c", Value{Bool, "true"}},
-		{"d", Value{Bool, "false"}}, {"e", Value{Null, "null"}}, {"f\\\t", Value{String, "é\\\n"}}, {"g", Value{String, ""}}, {"h", Value{Number, "7"}},
+		{"", Value{String, "empty"}}, {"a", Value{String, `x,"}`}}, {"b", Value{Number, "-1.5"}},
+		{"c", Value{Bool, "true"}},
+		{"d", Value{Bool, "false"}}, {"e", Value{Null, "null"}}, {"f\\\t", Value{String, "é\\\n"}},
+		{"g", Value{String, ""}}, {"h", Value{Number, "7"}},
 		{"i", Value{}}, {"A", Value{}}, {`f\\\u0009`, Value{}}, {"x,", Value{}}, {`a":"x,`, Value{}},
 	} {
 		got, ok := Lookup(canonical, c.name)
@@ -89,7 +97,8 @@ func TestLookup(t *testing.T) {
 			t.Errorf("Lookup(%q) = %v, %v; want %v", c.name, got, ok, c.want)
 		}
 	}
-	for _, broken := range []string{"", "{", "{}", "[]", `{"`, `{"a`, `{"a"`, `{"a":`, `{"a":"`, `{"a":}`, `{"a":1`, `{"a\`} {
+	for _, broken := range []string{"", "{", "{}", "[]", `{"`, `{"a`, `{"a"`, `{"a":`, `{"a":"`, `{"a":}`, `{"a":1`,
+		`{"a\`} {
 		if v, ok := Lookup(broken, "a"); ok {
 			t.Errorf("Lookup(%s) = %v", broken, v)
 		}
@@ -129,7 +138,8 @@ func FuzzText(f *testing.F) {
 			t.Fatalf("found %v in %s", v, canonical)
 		}
 		var got map[string]any
-		if err := json.Unmarshal([]byte(canonical), &got); err != nil || len(got) != 2 || got[first] != value || got[second] != 1.0 {
+		if err := json.Unmarshal([]byte(canonical), &got); err != nil || len(got) != 2 || got[first] != value ||
+			got[second] != 1.0 {
 			t.Fatalf("%s means %v, %v", canonical, got, err)
 		}
 	})

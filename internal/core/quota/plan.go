@@ -22,7 +22,7 @@ const (
 	MaxThreshold  = 1000 // percent
 )
 
-// DefaultThresholds are told of when a quota does not say: in percent of its limit.
+// DefaultThresholds are used when a quota names none: in percent of its limit.
 var DefaultThresholds = []uint16{80, 100}
 
 var (
@@ -50,7 +50,7 @@ type Quota struct {
 	Thresholds []uint16 // percent, rising
 }
 
-// Alert tells that a period's use has reached a threshold of its limit. An empty Customer is the tenant itself.
+// Alert says that a period's use has reached a threshold of its limit. An empty Customer is the tenant itself.
 type Alert struct {
 	Meter     uint32
 	Slug      string
@@ -73,7 +73,7 @@ func ID(slug string, m calendar.Month, customer string) string {
 }
 
 // MaxAlerts bounds the alerts that one batch of facts leaves behind, so that its commit has a bound. What is left over
-// is told of by the next fact of the same counter.
+// gets by the next fact of the same counter.
 const MaxAlerts = 64
 
 // Check judges a plan's shape. Whether its meters exist, and add up, is for the caller to see.
@@ -116,7 +116,8 @@ func (q *Quota) check(path string) *problem.Error {
 	}
 	for i, percent := range q.Thresholds {
 		if percent < 1 || percent > MaxThreshold {
-			return problem.At(path+"thresholds", "a threshold is a whole number of percent between 1 and %d", MaxThreshold)
+			return problem.At(path+"thresholds", "a threshold is a whole number of percent between 1 and %d",
+				MaxThreshold)
 		}
 		if i > 0 && percent <= q.Thresholds[i-1] {
 			return problem.At(path+"thresholds", "thresholds must rise")

@@ -90,14 +90,14 @@ func (l *Limit) Standing(used amount.Amount) Standing {
 	return WithinLimit
 }
 
-// Due lists the thresholds that are reached and lie above the highest one that was told of. Nothing used reaches
+// Due lists the thresholds that are reached and lie above the highest one that was reported. Nothing used reaches
 // nothing.
-func (l *Limit) Due(used amount.Amount, told uint16, into []uint16) []uint16 {
+func (l *Limit) Due(used amount.Amount, reported uint16, into []uint16) []uint16 {
 	if used.Sign() <= 0 {
 		return into
 	}
 	for i := range l.marks {
-		if m := &l.marks[i]; m.percent > told && used.Cmp(m.at) >= 0 {
+		if m := &l.marks[i]; m.percent > reported && used.Cmp(m.at) >= 0 {
 			into = append(into, m.percent)
 		}
 	}

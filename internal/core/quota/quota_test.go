@@ -44,7 +44,8 @@ func TestJudge(t *testing.T) {
 		{"and refuses past it", soft, "19", "1.1", Refused},
 		{"one fact larger than the cap", soft, "0", "21", Refused},
 		{"no cap, no refusal", open, "10000", "1", Over},
-		{"not even of what does not fit a number: the counter refuses that", open, "99999999999999999999999999", "1", Over},
+		{"not even of what does not fit a number: the counter refuses that", open, "99999999999999999999999999", "1",
+			Over},
 		{"a cap refuses what does not fit a number", soft, "99999999999999999999999999", "1", Refused},
 		{"so does a hard limit", hard, "99999999999999999999999999", "1", Refused},
 		{"a cap between two amounts is the lower one", fine, "0.000000000003", "0.000000000001", Over},
@@ -65,8 +66,10 @@ func TestStanding(t *testing.T) {
 		l              *Limit
 		used, left, is string
 	}{
-		{hard, "0", "10", "within"}, {hard, "9.5", "0.5", "within"}, {hard, "10", "0", "exhausted"}, {hard, "12", "0", "exhausted"},
-		{soft, "9.999999999999", "0.000000000001", "within"}, {soft, "10", "0", "over"}, {soft, "19.999999999999", "0", "over"}, {soft, "20", "0", "exhausted"},
+		{hard, "0", "10", "within"}, {hard, "9.5", "0.5", "within"}, {hard, "10", "0", "exhausted"},
+		{hard, "12", "0", "exhausted"},
+		{soft, "9.999999999999", "0.000000000001", "within"}, {soft, "10", "0", "over"},
+		{soft, "19.999999999999", "0", "over"}, {soft, "20", "0", "exhausted"},
 	} {
 		if got := c.l.Remaining(a(c.used)).String(); got != c.left {
 			t.Errorf("used %s: %s left, want %s", c.used, got, c.left)
@@ -82,10 +85,10 @@ func TestDue(t *testing.T) {
 	fine := limited(Quota{Limit: a("0.000000000003"), Thresholds: []uint16{50}})
 	nothing := limited(Quota{Limit: a("0"), Thresholds: []uint16{80, 100}})
 	for _, c := range []struct {
-		l    *Limit
-		used string
-		told uint16
-		want string
+		l        *Limit
+		used     string
+		reported uint16
+		want     string
 	}{
 		{plain, "4.999999999999", 0, "[]"}, {plain, "5", 0, "[50]"}, {plain, "5", 50, "[]"}, {plain, "8", 50, "[80]"},
 		{plain, "100", 0, "[50 80 100 150]"}, {plain, "10", 80, "[100]"}, {plain, "1", 100, "[]"},
@@ -93,14 +96,15 @@ func TestDue(t *testing.T) {
 		{fine, "0.000000000001", 0, "[]"}, {fine, "0.000000000002", 0, "[50]"},
 		{nothing, "0", 0, "[]"}, {nothing, "0.000000000001", 0, "[80 100]"},
 	} {
-		if got := fmt.Sprint(c.l.Due(a(c.used), c.told, nil)); got != c.want {
-			t.Errorf("%s used, told of %d: %s, want %s", c.used, c.told, got, c.want)
+		if got := fmt.Sprint(c.l.Due(a(c.used), c.reported, nil)); got != c.want {
+			t.Errorf("%s used, reported %d: %s, want %s", c.used, c.reported, got, c.want)
 		}
 	}
 }
 
 func TestCheck(t *testing.T) {
-	good := Quota{Meter: "calls", Limit: a("10"), Soft: true, Multiplier: a("1.000000000001"), Thresholds: DefaultThresholds}
+	good := Quota{Meter: "calls", Limit: a("10"), Soft: true, Multiplier: a("1.000000000001"),
+		Thresholds: DefaultThresholds}
 	many := make([]Quota, MaxQuotas+1)
 	for _, c := range []struct {
 		path   string
@@ -109,7 +113,8 @@ func TestCheck(t *testing.T) {
 		{"", func(*Plan) {}},
 		{"", func(p *Plan) { p.Quotas = nil }},
 		{"", func(p *Plan) {
-			p.Quotas[0].Limit, p.Quotas[0].Multiplier, p.Quotas[0].Thresholds = amount.Zero, MaxMultiplier, []uint16{MaxThreshold}
+			p.Quotas[0].Limit, p.Quotas[0].Multiplier, p.Quotas[0].Thresholds = amount.Zero, MaxMultiplier,
+				[]uint16{MaxThreshold}
 		}},
 		{"name", func(p *Plan) { p.Name = "" }},
 		{"name", func(p *Plan) { p.Name = "a/b" }},

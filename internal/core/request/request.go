@@ -1,5 +1,5 @@
 // Package request identifies requests that may be retried: the rules of an Idempotency-Key and the fingerprint that
-// tells a retry from another request under the same key.
+// distinguishes a retry from another request under the same key.
 package request
 
 import (
@@ -27,7 +27,8 @@ func ParseKey(header string, limit int) (string, *problem.Error) {
 	}
 	for i := 0; i < len(key); i++ {
 		if key[i] <= ' ' || key[i] > '~' || key[i] == '"' || key[i] == '\\' {
-			return "", problem.New(problem.Malformed, "Idempotency-Key must be visible ASCII without quotes and backslashes")
+			return "", problem.New(problem.Malformed,
+				"Idempotency-Key must be visible ASCII without quotes and backslashes")
 		}
 	}
 	return key, nil

@@ -6,7 +6,7 @@ import (
 	"github.com/tallystick/tallystick/internal/core/calendar"
 )
 
-// Answer is what a caller was told.
+// Answer is what a caller was answered.
 type Answer struct {
 	Status      int
 	ContentType string

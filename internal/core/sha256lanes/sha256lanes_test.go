@@ -26,7 +26,8 @@ func check(t failer, h *Hasher, messages [][]byte) {
 	h.Flush()
 	for i, message := range messages {
 		if got[i] != sha256.Sum256(message) {
-			t.Fatalf("%s: the hash of message %d of %d, of %d bytes, is wrong", h.kernel, i, len(messages), len(message))
+			t.Fatalf("%s: the hash of message %d of %d, of %d bytes, is wrong", h.kernel, i, len(messages),
+				len(message))
 		}
 	}
 }

@@ -47,7 +47,8 @@ func TestEpochsHaveBounds(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := tn.BeginEpoch(Epoch{FromSeq: MaxEpochs + 1, Reason: "restored"}, [32]byte{}); !problem.Is(err, problem.Invalid) {
+	if err := tn.BeginEpoch(Epoch{FromSeq: MaxEpochs + 1, Reason: "restored"},
+		[32]byte{}); !problem.Is(err, problem.Invalid) {
 		t.Errorf("one epoch too many: %v", err)
 	}
 	if len(tn.Epochs) != MaxEpochs-1 || len(tn.TreeKeys) != MaxEpochs {

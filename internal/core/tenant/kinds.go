@@ -67,8 +67,9 @@ type (
 
 func encodeTenant(t *Tenant) []byte {
 	out := tenantShape{
-		ID: t.ID, Name: t.Name, Origins: t.AllowedOrigins, Salt: t.Salt[:], TreeKeys: make([]treeKeyShape, len(t.TreeKeys)),
-		Closed: t.Closed, CreatedAt: t.CreatedAt, ClosedAt: t.ClosedAt, MovedTo: t.MovedTo, MovedAt: t.MovedAt,
+		ID: t.ID, Name: t.Name, Origins: t.AllowedOrigins, Salt: t.Salt[:],
+		TreeKeys: make([]treeKeyShape, len(t.TreeKeys)),
+		Closed:   t.Closed, CreatedAt: t.CreatedAt, ClosedAt: t.ClosedAt, MovedTo: t.MovedTo, MovedAt: t.MovedAt,
 	}
 	for i := range t.TreeKeys {
 		out.TreeKeys[i] = treeKeyShape{t.TreeKeys[i].FromSeq, t.TreeKeys[i].Secret[:]}

@@ -38,7 +38,8 @@ func validOrigin(o string) bool {
 
 func validPort(scheme, port string) bool {
 	n, err := strconv.ParseUint(port, 10, 16)
-	return err == nil && n > 0 && strconv.FormatUint(n, 10) == port && (scheme != "https" || n != 443) && (scheme != "http" || n != 80)
+	return err == nil && n > 0 && strconv.FormatUint(n, 10) == port && (scheme != "https" || n != 443) &&
+		(scheme != "http" || n != 80)
 }
 
 // validHost accepts labels of lower-case letters, digits, '-' and '_', divided by dots.

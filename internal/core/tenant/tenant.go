@@ -48,7 +48,8 @@ func (t *Tenant) CheckKeptHere() error {
 	if t == nil || t.MovedTo == "" {
 		return nil
 	}
-	return problem.New(problem.Moved, "the ledger of %s was moved to %s at %s: send writes there; this copy is only read",
+	return problem.New(problem.Moved, "the ledger of %s was moved to %s at %s: send writes there; this copy is only "+
+		"read",
 		t.ID, t.MovedTo, t.MovedAt)
 }
 

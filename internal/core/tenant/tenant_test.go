@@ -23,7 +23,8 @@ func at(t *testing.T, p *problem.Error) string {
 
 func TestCheckID(t *testing.T) {
 	good := []string{"a", "Z", "0", "acme", "acme-corp.eu_1", "a.", "a_", "a-", "a..b", strings.Repeat("x", MaxID)}
-	bad := []string{"", "_a", "-a", ".a", "..", Operator, "a b", "a/b", "a\x00", "a\n", "ä", "aä", "a%2f", "a:b", strings.Repeat("x", MaxID+1)}
+	bad := []string{"", "_a", "-a", ".a", "..", Operator, "a b", "a/b", "a\x00", "a\n", "ä", "aä", "a%2f", "a:b",
+		strings.Repeat("x", MaxID+1)}
 	for _, id := range good {
 		if p := CheckID("slug", id, MaxID); p != nil {
 			t.Errorf("%q: %v", id, p)
@@ -49,7 +50,8 @@ func TestTenantCheck(t *testing.T) {
 		{"name too long", Tenant{ID: "a", Name: strings.Repeat("n", MaxName+1)}, "name"},
 		{"most origins", Tenant{ID: "a", AllowedOrigins: origins(MaxOrigins)}, ""},
 		{"too many origins", Tenant{ID: "a", AllowedOrigins: origins(MaxOrigins + 1)}, "allowed_origins"},
-		{"one bad origin among good ones", Tenant{ID: "a", AllowedOrigins: append(origins(2), "app.example.com")}, "allowed_origins"},
+		{"one bad origin among good ones", Tenant{ID: "a", AllowedOrigins: append(origins(2), "app.example.com")},
+			"allowed_origins"},
 	} {
 		if got := at(t, c.give.Check()); got != c.want {
 			t.Errorf("%s: refused at %q, want %q", c.name, got, c.want)
@@ -74,7 +76,8 @@ func TestParseScopes(t *testing.T) {
 		give []string
 		want Scope
 	}{
-		{[]string{"ingest"}, Ingest}, {[]string{"read"}, Read}, {[]string{"audit"}, Audit}, {[]string{"billing"}, Billing}, {[]string{"admin"}, Admin},
+		{[]string{"ingest"}, Ingest}, {[]string{"read"}, Read}, {[]string{"audit"}, Audit},
+		{[]string{"billing"}, Billing}, {[]string{"admin"}, Admin},
 		{[]string{"billing", "ingest"}, Ingest | Billing},
 		{[]string{"admin", "billing", "audit", "read", "ingest"}, Ingest | Read | Audit | Billing | Admin},
 	} {
@@ -82,7 +85,8 @@ func TestParseScopes(t *testing.T) {
 			t.Errorf("%q: %b, %v", c.give, got, p)
 		}
 	}
-	for _, bad := range [][]string{nil, {}, {""}, {"write"}, {"Ingest"}, {"ingest "}, {"ingest", "nothing"}, {"read", "read"}} {
+	for _, bad := range [][]string{nil, {}, {""}, {"write"}, {"Ingest"}, {"ingest "}, {"ingest", "nothing"},
+		{"read", "read"}} {
 		if got, p := ParseScopes(bad); got != 0 || at(t, p) != "scopes" {
 			t.Errorf("%q was read as %b", bad, got)
 		}

@@ -24,7 +24,8 @@ func section(b *testing.B) []ledger.Row {
 	b.Helper()
 	rows := make([]ledger.Row, sectionRows)
 	for i := range rows {
-		rows[i] = ledger.Row{Seq: 1_000_001 + uint64(i), At: calendar.Micros(1_790_000_000_000_000), Event: &usage.Row{}}
+		rows[i] = ledger.Row{Seq: 1_000_001 + uint64(i), At: calendar.Micros(1_790_000_000_000_000),
+			Event: &usage.Row{}}
 		e := rows[i].Event
 		e.Key = usage.Key{Space: usage.ClientSpace, Name: "0198c5a2-7d3e-7b11-9f0a-2c4d5e6f7a8b"}
 		e.Meter, e.Customer, e.Time = "api_requests", "customer-00042", 1_790_000_000_000_000

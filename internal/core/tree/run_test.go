@@ -129,7 +129,8 @@ func TestManyLeavesAreThoseOfSingleRows(t *testing.T) {
 			first := rapid.Uint64Range(1, 100).Draw(t, "first")
 			keys := mustKeys(t, Key{FromSeq: 1, Secret: [32]byte{1}},
 				Key{FromSeq: rapid.Uint64Range(2, 150).Draw(t, "second key"), Secret: [32]byte{2}})
-			sizes := rapid.SliceOfN(rapid.OneOf(rapid.IntRange(150, 250), rapid.IntRange(0, 1200)), 0, 100).Draw(t, "sizes")
+			sizes := rapid.SliceOfN(rapid.OneOf(rapid.IntRange(150, 250), rapid.IntRange(0, 1200)), 0, 100).Draw(t,
+				"sizes")
 			rows, leaves := make([][]byte, len(sizes)), make([]Hash, len(sizes))
 			for i, size := range sizes {
 				rows[i] = slices.Repeat([]byte{byte(i), byte(size)}, size/2+1)[:size]

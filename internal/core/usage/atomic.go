@@ -16,7 +16,8 @@ import (
 //
 // Rejected: judging once and taking back what was changed. Each store would need an inverse of everything that keeping
 // a row does, which only refused batches would ever run.
-func Rehearse(st State, fact func(i int) *Fact, seq uint64, now calendar.Micros, verdicts []Verdict) (refused bool, err error) {
+func Rehearse(st State, fact func(i int) *Fact, seq uint64, now calendar.Micros, verdicts []Verdict) (refused bool,
+	err error) {
 	r := rehearsal{State: st, keys: map[Key]int{}, counters: map[CounterID]*Counter{}, tallies: map[tallyID]*Tally{},
 		corrected: map[correctedID]Corrected{}, members: map[memberID]bool{}, first: seq}
 	for i := range verdicts {
@@ -70,7 +71,8 @@ func (r *rehearsal) judge(f *Fact, now calendar.Micros) Verdict {
 		r.rows = append(r.rows, row)
 	case v.Status == Conflict && v.Seq >= r.first:
 		v.Seq = 0
-		v.Problem = problem.New(problem.Conflict, "another event of this batch has the id %s with other content", quoted(f.Key.ID()))
+		v.Problem = problem.New(problem.Conflict, "another event of this batch has the id %s with other content",
+			quoted(f.Key.ID()))
 	}
 	return v
 }

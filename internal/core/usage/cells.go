@@ -27,8 +27,9 @@ type cells struct {
 
 type cell struct {
 	group, window uint32
-	count         int64         // facts that count
-	value         amount.Amount // their sum, minimum, maximum or last, or the number of their members, as the aggregation is
+	count         int64 // facts that count
+	// their sum, minimum, maximum or last, or the number of their members, as the aggregation is
+	value amount.Amount
 }
 
 // latest is where the last fact of a cell stands.

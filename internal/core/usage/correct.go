@@ -225,7 +225,8 @@ func applyCorrection(st State, c *Counter, m *meter.Meter, o *Outcome, row *Row,
 // refold makes both folds of a counter anew from its rows and one pending correction. Members says of each member of a
 // unique meter whether an on-time fact holds it; it is nil for other meters. A member that only the on-time fold still
 // has is left out: that happens only after the close, when nothing is on time any more.
-func refold(st State, id CounterID, below uint64, target Key, pending *Outcome) (onTime, all *Fold, members map[string]bool, err error) {
+func refold(st State, id CounterID, below uint64, target Key, pending *Outcome) (onTime, all *Fold,
+	members map[string]bool, err error) {
 	corrections := map[Key]Corrected{target: Corrected{}.with(pending)}
 	err = st.Slice(id, below, func(r *Row, o *Outcome) {
 		if r.IsCorrection() {

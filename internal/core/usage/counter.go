@@ -90,7 +90,8 @@ func (c *Counter) CanAdjust(a amount.Amount) bool {
 	if !ok {
 		return false
 	}
-	for _, v := range [...]amount.Amount{c.All().Sum, c.All().Max, c.All().Min, c.All().Last, amount.FromInt(c.All().Count)} {
+	for _, v := range [...]amount.Amount{c.All().Sum, c.All().Max, c.All().Min, c.All().Last,
+		amount.FromInt(c.All().Count)} {
 		if _, ok := v.Add(manual); !ok {
 			return false
 		}
@@ -105,7 +106,7 @@ func (c *Counter) Adjust(a amount.Amount, agg meter.Aggregation, closed bool) {
 	c.Adjusted = true
 }
 
-// add folds one fact. seenOnTime and seen tell whether a unique meter's member was there before.
+// add folds one fact. seenOnTime and seen report whether a unique meter's member was there before.
 func (c *Counter) add(o *Outcome, t calendar.Micros, k Key, seenOnTime, seen bool) {
 	if o.Why != OnTime {
 		if c.Late == nil {
@@ -134,7 +135,8 @@ func (c *Counter) add(o *Outcome, t calendar.Micros, k Key, seenOnTime, seen boo
 
 // Equal compares two counters of one meter to the last digit, in all that a rule or a caller can see.
 func (c *Counter) Equal(d *Counter, a meter.Aggregation) bool {
-	return c.OnTime.Equal(&d.OnTime) && c.All().Equal(d.All()) && c.Started == d.Started && c.Watermark == d.Watermark &&
+	return c.OnTime.Equal(&d.OnTime) && c.All().Equal(d.All()) && c.Started == d.Started &&
+		c.Watermark == d.Watermark &&
 		c.Manual == d.Manual && c.SealedTotal(a) == d.SealedTotal(a) && c.Alerted == d.Alerted
 }
 

@@ -53,7 +53,8 @@ func facets(e *Event, m *meter.Meter) [5]facet {
 }
 
 func keyed(name, customer, resource, property string, at int64, shape byte) Event {
-	e := Event{Customer: customer, Time: calendar.Micros(uint64(at) % uint64(calendar.MaxMicros)), Given: GivenTime | GivenCustomer}
+	e := Event{Customer: customer, Time: calendar.Micros(uint64(at) % uint64(calendar.MaxMicros)),
+		Given: GivenTime | GivenCustomer}
 	if shape&1 == 0 {
 		e.Meter, e.Given = name, e.Given|GivenMeter
 	} else {
@@ -72,7 +73,8 @@ func keyed(name, customer, resource, property string, at int64, shape byte) Even
 	case 2:
 		e.Properties = string(properties.Append(nil, []properties.Member{{Name: "q", Value: value}}))
 	case 3:
-		e.Properties = string(properties.Append(nil, []properties.Member{{Name: "p", Value: value}, {Name: "q", Value: value}}))
+		e.Properties = string(properties.Append(nil,
+			[]properties.Member{{Name: "p", Value: value}, {Name: "q", Value: value}}))
 	}
 	return e
 }
@@ -83,8 +85,10 @@ func keyed(name, customer, resource, property string, at int64, shape byte) Even
 func FuzzDerivedKey(f *testing.F) {
 	f.Add(byte(0), byte(0), "ab", "c", "r", "x", int64(1), byte(2), "a", "bc", "", "y", int64(2), byte(0), byte(1))
 	f.Add(byte(3), byte(0xff), "", "", "", "", int64(0), byte(0), "", "", "", "", int64(0), byte(2), byte(0))
-	f.Add(byte(5), byte(8), "m", "c", "r", "1", int64(13), byte(0x1f), "m", "c", "r", "1", int64(14), byte(0x1b), byte(0))
-	f.Fuzz(func(t *testing.T, setting, differ byte, m1, c1, r1, p1 string, t1 int64, s1 byte, m2, c2, r2, p2 string, t2 int64, s2 byte, cut byte) {
+	f.Add(byte(5), byte(8), "m", "c", "r", "1", int64(13), byte(0x1f), "m", "c", "r", "1", int64(14), byte(0x1b),
+		byte(0))
+	f.Fuzz(func(t *testing.T, setting, differ byte, m1, c1, r1, p1 string, t1 int64, s1 byte, m2, c2, r2, p2 string,
+		t2 int64, s2 byte, cut byte) {
 		m := &keySettings[int(setting)%len(keySettings)]
 		a := keyed(m1, c1, r1, p1, t1, s1)
 		for i, part := range []struct{ own, other *string }{{&m1, &m2}, {&c1, &c2}, {&r1, &r2}, {&p1, &p2}} {
@@ -141,7 +145,8 @@ func TestDerivedKeysNeverChange(t *testing.T) {
 	}{
 		{meter.Meter{}, "seeqlSjiZqDhXASVU7jfhwtt7Wf5stLnx5XbX_rugJo"},
 		{meter.Meter{KeyBucket: 5 * time.Second}, "HYD-kMjervp6Q6t6gA5nsjnFhCEcLszWuJWXvj4zCrY"},
-		{meter.Meter{KeyFields: []string{"meter", "properties.p", "properties.q"}}, "AcBKk2Juxf8ka1QoVfnCO7mwIkAr4BZ75ns4Ts-HYm8"},
+		{meter.Meter{KeyFields: []string{"meter", "properties.p", "properties.q"}},
+			"AcBKk2Juxf8ka1QoVfnCO7mwIkAr4BZ75ns4Ts-HYm8"},
 	} {
 		d := newDeriver([32]byte{1})
 		k, p := d.derive(&e, &c.meter)
@@ -225,6 +230,7 @@ func FuzzSameContent(f *testing.F) {
 }
 
 func worded(p [8]string, n int64, given byte) Event {
-	return Event{ID: p[0], Meter: p[1], Type: p[2], Customer: p[3], Resource: p[4], Properties: p[5], Corrects: p[6], Reason: p[7],
+	return Event{ID: p[0], Meter: p[1], Type: p[2], Customer: p[3], Resource: p[4], Properties: p[5], Corrects: p[6],
+		Reason:   p[7],
 		Quantity: amount.FromInt(n), Time: calendar.Micros(n), Given: Given(given) & 0x7f}
 }

@@ -21,7 +21,8 @@ func pathOf(p *problem.Error) string {
 }
 
 func text(value string) string {
-	return string(properties.Append(nil, []properties.Member{{Name: "p", Value: properties.Value{Kind: properties.String, Text: value}}}))
+	return string(properties.Append(nil,
+		[]properties.Member{{Name: "p", Value: properties.Value{Kind: properties.String, Text: value}}}))
 }
 
 func TestEventCheck(t *testing.T) {
@@ -54,7 +55,9 @@ func TestEventCheck(t *testing.T) {
 		{"resource too long", "resource", func(e *Event) { e.Resource = long + "x" }},
 		{"resource not in UTF-8", "resource", func(e *Event) { e.Resource = "\xed\xa0\x80" }},
 		{"largest properties", "", func(e *Event) { e.Properties = text(strings.Repeat("p", MaxProperties-frame)) }},
-		{"properties too large", "properties", func(e *Event) { e.Properties = text(strings.Repeat("p", MaxProperties-frame+1)) }},
+		{"properties too large", "properties", func(e *Event) {
+			e.Properties = text(strings.Repeat("p", MaxProperties-frame+1))
+		}},
 		{"properties with NUL", "properties", func(e *Event) { e.Properties = text("a\x00") }},
 		{"properties with NUL behind a backslash", "properties", func(e *Event) { e.Properties = text("\\\x00") }},
 		{"properties that spell NUL out", "", func(e *Event) { e.Properties = text(`a\u0000`) }},
@@ -65,7 +68,8 @@ func TestEventCheck(t *testing.T) {
 		{"an impossible time that was not stated", "", func(e *Event) { e.Time, e.Given = -1, e.Given&^GivenTime }},
 		{"a decoder's refusal", "qty", func(e *Event) { e.Invalid = problem.At("qty", "unknown field") }},
 	} {
-		e := Event{ID: "a", Meter: "calls", Customer: "c1", Quantity: amount.One, Given: GivenMeter | GivenCustomer | GivenTime}
+		e := Event{ID: "a", Meter: "calls", Customer: "c1", Quantity: amount.One,
+			Given: GivenMeter | GivenCustomer | GivenTime}
 		c.change(&e)
 		if got := pathOf(e.Check()); got != c.want {
 			t.Errorf("%s: refused at %q, want %q", c.name, got, c.want)
@@ -115,7 +119,8 @@ func TestAdjustmentIDs(t *testing.T) {
 		seq   uint64
 		meter uint32
 	}{
-		{"adj_1", 1, 0}, {"adj_18446744073709551615", 1<<64 - 1, 0}, {"adj_7_1", 7, 1}, {"adj_7_4294967295", 7, 1<<32 - 1},
+		{"adj_1", 1, 0}, {"adj_18446744073709551615", 1<<64 - 1, 0}, {"adj_7_1", 7, 1},
+		{"adj_7_4294967295", 7, 1<<32 - 1},
 	} {
 		written := ManualID(c.seq)
 		if c.meter != 0 {
@@ -127,7 +132,8 @@ func TestAdjustmentIDs(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{
-		"", "adj", "adj_", "1", "adj_x", "adj_-1", "adj_+1", "adj_1.0", "adj_18446744073709551616", "ADJ_1", "adj_1 ", " adj_1",
+		"", "adj", "adj_", "1", "adj_x", "adj_-1", "adj_+1", "adj_1.0", "adj_18446744073709551616", "ADJ_1", "adj_1 ",
+		" adj_1",
 		"adj_1_", "adj_1_0", "adj_1_x", "adj_1_-1", "adj_1_4294967296", "adj_1_1_1", "adj__1",
 	} {
 		if seq, number, ok := ParseAdjustmentID(bad); ok {
@@ -163,7 +169,7 @@ func TestAdjustmentCheck(t *testing.T) {
 	}
 }
 
-// A row tells the worst of its outcomes: adjusted before overage, and overage beside it.
+// A row shows the worst of its outcomes: adjusted before overage, and overage beside it.
 func TestRowStatus(t *testing.T) {
 	late, over, plain := Outcome{Why: TooLate}, Outcome{Overage: true}, Outcome{}
 	for _, c := range []struct {
@@ -171,8 +177,10 @@ func TestRowStatus(t *testing.T) {
 		want     Status
 		over     bool
 	}{
-		{[]Outcome{plain}, Accepted, false}, {[]Outcome{plain, plain}, Accepted, false}, {[]Outcome{plain, late}, Adjusted, false},
-		{[]Outcome{over, plain}, Overage, true}, {[]Outcome{over, late}, Adjusted, true}, {[]Outcome{late, over}, Adjusted, true},
+		{[]Outcome{plain}, Accepted, false}, {[]Outcome{plain, plain}, Accepted, false},
+		{[]Outcome{plain, late}, Adjusted, false},
+		{[]Outcome{over, plain}, Overage, true}, {[]Outcome{over, late}, Adjusted, true},
+		{[]Outcome{late, over}, Adjusted, true},
 		{[]Outcome{{Why: PeriodClosed, Overage: true}}, Adjusted, true}, {[]Outcome{{Why: TargetWas}}, Adjusted, false},
 	} {
 		r := Row{Outcomes: c.outcomes}

@@ -69,7 +69,7 @@ func (f *Fold) setLast(v amount.Amount, t calendar.Micros, k Key) {
 	f.LastKey = append(append(f.LastKey[:0], byte(k.Space)), k.Name...)
 }
 
-// Correct replaces one fact's effective quantity. It reports false when what is left can only be told from the
+// Correct replaces one fact's effective quantity. It reports false when what is left can only be found from the
 // rows, as always when a unique meter gains or loses a fact; the fold is then to be made anew.
 func (f *Fold) Correct(from, to Effective, t calendar.Micros, k Key, unique bool) bool {
 	if !from.Counts && !to.Counts {
@@ -143,7 +143,8 @@ func (f *Fold) Value(a meter.Aggregation) amount.Amount {
 
 // Equal compares two folds to the last digit.
 func (f *Fold) Equal(g *Fold) bool {
-	return f.Count == g.Count && f.Sum == g.Sum && f.Min == g.Min && f.Max == g.Max && f.AtMin == g.AtMin && f.AtMax == g.AtMax &&
+	return f.Count == g.Count && f.Sum == g.Sum && f.Min == g.Min && f.Max == g.Max && f.AtMin == g.AtMin &&
+		f.AtMax == g.AtMax &&
 		f.Last == g.Last && f.LastTime == g.LastTime && bytes.Equal(f.LastKey, g.LastKey) && f.Members == g.Members
 }
 

@@ -100,7 +100,8 @@ func TestFoldCorrect(t *testing.T) {
 			} else {
 				x := &facts[rapid.IntRange(0, len(facts)-1).Draw(t, "fact")]
 				from, before := x.Effective, f.clone()
-				x.Quantity = amount.FromInt(rapid.Int64Range(0, 4).Filter(func(n int64) bool { return amount.FromInt(n) != from.Quantity }).Draw(t, "left"))
+				x.Quantity = amount.FromInt(rapid.Int64Range(0,
+					4).Filter(func(n int64) bool { return amount.FromInt(n) != from.Quantity }).Draw(t, "left"))
 				x.Counts = x.Quantity.Sign() > 0
 				if !f.Correct(from, x.Effective, x.time, x.key, unique) {
 					if !mayGiveUp(before, from, x, unique) {
@@ -127,9 +128,11 @@ func mayGiveUp(before *Fold, from Effective, x *folded, unique bool) bool {
 }
 
 func TestFoldValue(t *testing.T) {
-	f := &Fold{Count: 3, Sum: amount.FromInt(8), Min: amount.FromInt(1), Max: amount.FromInt(5), Last: amount.FromInt(2), Members: 4}
+	f := &Fold{Count: 3, Sum: amount.FromInt(8), Min: amount.FromInt(1), Max: amount.FromInt(5),
+		Last: amount.FromInt(2), Members: 4}
 	for a, want := range map[meter.Aggregation]string{
-		meter.Sum: "8", meter.Count: "3", meter.Min: "1", meter.Max: "5", meter.Last: "2", meter.Unique: "4", meter.Avg: "2.666666666667",
+		meter.Sum: "8", meter.Count: "3", meter.Min: "1", meter.Max: "5", meter.Last: "2", meter.Unique: "4",
+		meter.Avg: "2.666666666667",
 	} {
 		if got := f.Value(a).String(); got != want {
 			t.Errorf("%s is %s, want %s", a, got, want)

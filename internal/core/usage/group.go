@@ -116,7 +116,8 @@ func (g *groups) of(p *Piece, rows *[]uint32) (whole uint32, byRow bool) {
 	}
 	out := (*rows)[:0]
 	for i := range p.Time {
-		if i > 0 && (!resources || p.Resource[i] == p.Resource[i-1]) && (!properties || p.Properties[i] == p.Properties[i-1]) {
+		if i > 0 && (!resources || p.Resource[i] == p.Resource[i-1]) &&
+			(!properties || p.Properties[i] == p.Properties[i-1]) {
 			out = append(out, out[i-1])
 			continue
 		}

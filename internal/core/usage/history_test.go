@@ -24,7 +24,8 @@ type book struct {
 	sent     []string
 }
 
-var aggregations = []meter.Aggregation{meter.Sum, meter.Count, meter.Min, meter.Max, meter.Last, meter.Unique, meter.Avg}
+var aggregations = []meter.Aggregation{meter.Sum, meter.Count, meter.Min, meter.Max, meter.Last, meter.Unique,
+	meter.Avg}
 
 func newBook(t *rapid.T) *book {
 	b := &book{story: story{clock: time.Date(2026, 12, 2, 0, 0, 0, 0, time.UTC)}}
@@ -33,7 +34,8 @@ func newBook(t *rapid.T) *book {
 	}
 	var meters []*meter.Meter
 	for i, a := range aggregations {
-		m := &meter.Meter{Number: uint32(i + 1), Slug: a.String(), Aggregation: a, EventType: "all", Lateness: 2 * time.Microsecond, Future: time.Hour}
+		m := &meter.Meter{Number: uint32(i + 1), Slug: a.String(), Aggregation: a, EventType: "all",
+			Lateness: 2 * time.Microsecond, Future: time.Hour}
 		if a == meter.Unique {
 			m.UniqueProperty = "user"
 		}
@@ -72,22 +74,25 @@ func (b *book) fact(t *rapid.T, n int) usage.Event {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := parseEvent([]string{"type=all", "customer=c1", fmt.Sprintf("p.user=%q", rapid.SampledFrom([]string{"ann", "bob", "cid"}).Draw(t, "user"))})
+	e, err := parseEvent([]string{"type=all", "customer=c1",
+		fmt.Sprintf("p.user=%q", rapid.SampledFrom([]string{"ann", "bob", "cid"}).Draw(t, "user"))})
 	if err != nil {
 		t.Fatal(err)
 	}
 	e.ID = fmt.Sprintf("%s%d", rapid.SampledFrom([]string{"a", "b"}).Draw(t, "id"), n)
 	e.Quantity = amount.FromInt(rapid.Int64Range(0, 3).Draw(t, "quantity"))
-	e.Time, e.Given = m.Start()+calendar.Micros(rapid.IntRange(0, 5).Draw(t, "time")), e.Given|usage.GivenTime|usage.GivenQuantity
+	e.Time, e.Given = m.Start()+calendar.Micros(rapid.IntRange(0, 5).Draw(t, "time")),
+		e.Given|usage.GivenTime|usage.GivenQuantity
 	return e
 }
 
 func (b *book) correction(t *rapid.T, n int) usage.Event {
 	return usage.Event{
 		ID: fmt.Sprintf("k%d", n), Corrects: rapid.SampledFrom(b.sent).Draw(t, "target"), Reason: "refund",
-		Meter:    rapid.SampledFrom(aggregations).Draw(t, "meter").String(),
-		Quantity: amount.FromInt(rapid.Int64Range(-3, 3).Filter(func(n int64) bool { return n != 0 }).Draw(t, "quantity")),
-		Given:    usage.GivenMeter | usage.GivenQuantity,
+		Meter: rapid.SampledFrom(aggregations).Draw(t, "meter").String(),
+		Quantity: amount.FromInt(rapid.Int64Range(-3, 3).Filter(func(n int64) bool { return n != 0 }).Draw(t,
+			"quantity")),
+		Given: usage.GivenMeter | usage.GivenQuantity,
 	}
 }
 
@@ -101,8 +106,10 @@ func (b *book) send(t *rapid.T, e usage.Event) {
 	row := &usage.Row{}
 	seq := want[0].Seq
 	got := usage.Judge(b.judged, &f, seq, calendar.FromTime(b.story.clock), row)
-	if got.Status != want[0].Status || problem.CodeOf(asError(got.Problem)) != problem.CodeOf(asError(want[0].Problem)) {
-		t.Fatalf("%+v: %s (%v), the naive store says %s (%v)", e, got.Status, got.Problem, want[0].Status, want[0].Problem)
+	if got.Status != want[0].Status ||
+		problem.CodeOf(asError(got.Problem)) != problem.CodeOf(asError(want[0].Problem)) {
+		t.Fatalf("%+v: %s (%v), the naive store says %s (%v)", e, got.Status, got.Problem, want[0].Status,
+			want[0].Problem)
 	}
 	if got.Problem != nil {
 		return
@@ -161,7 +168,8 @@ func (b *book) compare(t *rapid.T) {
 				return err
 			}
 			if *got != want || *b.replayed.tallies[id] != want {
-				t.Fatalf("tally of %s in %s: decided %+v, applied %+v, folded %+v", b.judged.meters[id.Meter-1].Slug, id.Month, *got, *b.replayed.tallies[id], want)
+				t.Fatalf("tally of %s in %s: decided %+v, applied %+v, folded %+v", b.judged.meters[id.Meter-1].Slug,
+					id.Month, *got, *b.replayed.tallies[id], want)
 			}
 		}
 		return b.addUp(v)
@@ -189,7 +197,8 @@ func (b *book) addUp(v store.View) error {
 		}
 		a := b.judged.meters[id.Meter-1].Aggregation
 		if d, _ := c.Total(a).Sub(c.SealedTotal(a)); d != sum {
-			return fmt.Errorf("%s %s: adjustments since the close add up to %s, the total moved by %s", a, id.Month, sum, d)
+			return fmt.Errorf("%s %s: adjustments since the close add up to %s, the total moved by %s", a, id.Month,
+				sum, d)
 		}
 	}
 	return nil

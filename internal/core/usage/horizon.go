@@ -16,7 +16,8 @@ func checkHorizon(f *Fact, floor calendar.Micros) *problem.Error {
 	case e.Has(GivenTime):
 		return checkFloor(e.Time, floor)
 	case e.Corrects == "":
-		return problem.At("time", "required: this deployment keeps keys up to a horizon, and an event that is sent again must be recognized by its time")
+		return problem.At("time", "required: this deployment keeps keys up to a horizon, and an event that is sent "+
+			"again must be recognized by its time")
 	}
 	return nil
 }
@@ -25,14 +26,16 @@ func checkFloor(t, floor calendar.Micros) *problem.Error {
 	if t >= floor {
 		return nil
 	}
-	return problem.New(problem.BeyondHorizon, "time %s is before %s, where this ledger's horizon ends; it was not recorded", t, floor)
+	return problem.New(problem.BeyondHorizon,
+		"time %s is before %s, where this ledger's horizon ends; it was not recorded", t, floor)
 }
 
-// targetFailure tells of a target that cannot be read. One that was archived lies below the floor, and so would its
+// targetFailure describes a target that cannot be read. One that was archived lies below the floor, and so would its
 // correction.
 func targetFailure(err error) *problem.Error {
 	if problem.Is(err, problem.Archived) {
-		return problem.Wrap(problem.BeyondHorizon, err, "the corrected event is archived: it lies before the ledger's horizon")
+		return problem.Wrap(problem.BeyondHorizon, err,
+			"the corrected event is archived: it lies before the ledger's horizon")
 	}
 	return unreadable(err)
 }

@@ -37,12 +37,14 @@ func TestTheHorizon(t *testing.T) {
 		return v.Status.String()
 	}
 	fact := func(id string, at calendar.Micros) usage.Event {
-		return usage.Event{ID: id, Meter: "calls", Customer: "c", Time: at, Quantity: amount.One, Given: usage.GivenMeter | usage.GivenCustomer | usage.GivenTime}
+		return usage.Event{ID: id, Meter: "calls", Customer: "c", Time: at, Quantity: amount.One,
+			Given: usage.GivenMeter | usage.GivenCustomer | usage.GivenTime}
 	}
 	untimed := fact("u", 0)
 	untimed.Given &^= usage.GivenTime
 	correction := func(id, target string) usage.Event {
-		return usage.Event{ID: id, Corrects: target, Reason: "wrong", Quantity: amount.One.Neg(), Given: usage.GivenQuantity}
+		return usage.Event{ID: id, Corrects: target, Reason: "wrong", Quantity: amount.One.Neg(),
+			Given: usage.GivenQuantity}
 	}
 	for _, step := range []struct {
 		what string
@@ -75,7 +77,8 @@ func TestTheHorizon(t *testing.T) {
 		t.Errorf("a new fact without a time: %s", got)
 	}
 	st.broken = problem.New(problem.Archived, "its rows have left")
-	if got := send(correction("c3", "edge")); got != string(problem.Unavailable) && got != string(problem.BeyondHorizon) {
+	if got := send(correction("c3", "edge")); got != string(problem.Unavailable) &&
+		got != string(problem.BeyondHorizon) {
 		t.Errorf("a correction of what is archived: %s", got)
 	}
 }

@@ -106,7 +106,8 @@ func repeated(f *Fact, known Known) Verdict {
 	v := Verdict{Key: f.Key, Seq: known.Seq, Status: Duplicate}
 	if known.Other {
 		v.Status = Conflict
-		v.Problem = problem.New(problem.Conflict, "%s is already recorded with other content as seq %d; nothing was changed", quoted(f.Key.ID()), known.Seq).
+		v.Problem = problem.New(problem.Conflict,
+			"%s is already recorded with other content as seq %d; nothing was changed", quoted(f.Key.ID()), known.Seq).
 			Discreetly("this id is already recorded with other content; nothing was changed")
 	}
 	return v
@@ -114,7 +115,8 @@ func repeated(f *Fact, known Known) Verdict {
 
 // unreadable refuses a fact that cannot be decided because history could not be read. Its neighbors are not harmed.
 func unreadable(err error) *problem.Error {
-	return problem.Wrap(problem.Unavailable, err, "the ledger rows that this event depends on cannot be read now; it was not recorded")
+	return problem.Wrap(problem.Unavailable, err,
+		"the ledger rows that this event depends on cannot be read now; it was not recorded")
 }
 
 func checkFuture(f *Fact, now calendar.Micros) *problem.Error {
@@ -124,7 +126,8 @@ func checkFuture(f *Fact, now calendar.Micros) *problem.Error {
 	feeds := f.Feeds()
 	for i := range feeds {
 		if m := feeds[i].Meter; f.Event.Time > now.Add(m.Future) {
-			return problem.New(problem.Future, "time %s is more than %s ahead of the server's %s", f.Event.Time, m.Future, now)
+			return problem.New(problem.Future, "time %s is more than %s ahead of the server's %s", f.Event.Time,
+				m.Future, now)
 		}
 	}
 	return nil
@@ -165,7 +168,8 @@ func keepFact(st State, f *Fact, now calendar.Micros, row *Row) *problem.Error {
 }
 
 // reach reads what deciding one meter's outcome needs, and decides it.
-func reach(st State, m *meter.Meter, o *Outcome, row *Row, month calendar.Month, now calendar.Micros) (touch, *problem.Error) {
+func reach(st State, m *meter.Meter, o *Outcome, row *Row, month calendar.Month, now calendar.Micros) (touch,
+	*problem.Error) {
 	id := CounterID{m.Number, row.Customer, month}
 	c, err := st.Counter(id)
 	if err != nil {
@@ -199,7 +203,8 @@ func reach(st State, m *meter.Meter, o *Outcome, row *Row, month calendar.Month,
 }
 
 func lateProblem(w Why, row *Row, m *meter.Meter, c *Counter) *problem.Error {
-	p := problem.New(problem.Late, "time %s is more than %s before %s, the latest seen for this counter, and meter %s refuses late events",
+	p := problem.New(problem.Late, "time %s is more than %s before %s, the latest seen for this counter, and meter "+
+		"%s refuses late events",
 		row.Time, m.Lateness, c.Watermark, m.Slug)
 	if w == PeriodClosed {
 		p = problem.New(problem.Late, "period %s is closed and meter %s refuses late events", row.Month(), m.Slug)
@@ -208,13 +213,15 @@ func lateProblem(w Why, row *Row, m *meter.Meter, c *Counter) *problem.Error {
 }
 
 func counterFull(m *meter.Meter, month calendar.Month) *problem.Error {
-	return problem.New(problem.Overflow, "the counter of meter %s for this customer in %s cannot hold more than 10^26", m.Slug, month).Discreetly(doesNotFit)
+	return problem.New(problem.Overflow, "the counter of meter %s for this customer in %s cannot hold more than 10^26",
+		m.Slug, month).Discreetly(doesNotFit)
 }
 
-// doesNotFit is all that a caller who may not read totals is told of one that is full.
+// doesNotFit is all that a caller who may not read totals gets one that is full.
 const doesNotFit = "the quantity does not fit what is counted already"
 
-// applyFact folds a decided outcome. It also tells an adjusted outcome its amount, which a replay finds to be the same.
+// applyFact folds a decided outcome. It also sets the amount of an adjusted outcome, which a replay finds to be the
+// same.
 func applyFact(st State, m *meter.Meter, o *Outcome, row *Row, t touch) {
 	t.counter.seal(m.Aggregation, t.closed)
 	if t.tally != nil {

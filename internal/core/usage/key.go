@@ -60,7 +60,8 @@ func newDeriver(salt [32]byte) deriver { return deriver{mac: hmac.New(sha256.New
 // value of its own, distinct from an empty one.
 func (d *deriver) derive(e *Event, m *meter.Meter) (Key, *problem.Error) {
 	if !e.Has(GivenTime) {
-		return Key{}, problem.At("time", "required: without an id the key is derived from the event, and the time is part of it")
+		return Key{}, problem.At("time", "required: without an id the key is derived from the event, and the time is "+
+			"part of it")
 	}
 	b := append(d.buf[:0], keyVersion)
 	for _, f := range m.Key() {

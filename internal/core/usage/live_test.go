@@ -32,7 +32,8 @@ type live struct {
 
 func newLive(meters []*meter.Meter) *live {
 	return &live{
-		meters: meters, rows: map[uint64]*usage.Row{}, keys: map[usage.Key]uint64{}, counters: map[usage.CounterID]*usage.Counter{},
+		meters: meters, rows: map[uint64]*usage.Row{}, keys: map[usage.Key]uint64{},
+		counters:  map[usage.CounterID]*usage.Counter{},
 		corrected: map[string]usage.Corrected{}, members: map[string]bool{}, closed: map[calendar.Month]bool{},
 		tallies: map[usage.CounterID]*usage.Tally{}, limits: map[string]*quota.Limit{},
 	}
@@ -45,7 +46,8 @@ func (l *live) Known(f *usage.Fact) (usage.Known, error) {
 	if seq == 0 {
 		return usage.Known{}, l.broken
 	}
-	return usage.Known{Seq: seq, Other: !f.Bucket && !usage.SameContent(f.Event, &l.rows[seq].Event, f.Key.Space)}, l.broken
+	return usage.Known{Seq: seq, Other: !f.Bucket && !usage.SameContent(f.Event, &l.rows[seq].Event, f.Key.Space)},
+		l.broken
 }
 
 func (l *live) Floor() calendar.Micros { return l.floor }
@@ -197,7 +199,8 @@ func TestUnreadableHistoryRefusesTheFact(t *testing.T) {
 	l := newLive([]*meter.Meter{m})
 	l.broken = errors.New("bad sector")
 	prepare := usage.NewPreparer(usage.NewCatalog([32]byte{}, l.meters))
-	for _, fields := range []string{"id=a meter=calls customer=c1 time=2026-11-01", "id=k corrects=a quantity=1 reason=mistake"} {
+	for _, fields := range []string{"id=a meter=calls customer=c1 time=2026-11-01",
+		"id=k corrects=a quantity=1 reason=mistake"} {
 		events, err := parseEvents(fields)
 		if err != nil {
 			t.Fatal(err)
@@ -205,7 +208,8 @@ func TestUnreadableHistoryRefusesTheFact(t *testing.T) {
 		var f usage.Fact
 		prepare.Prepare(&events[0], &f)
 		v := usage.Judge(l, &f, 1, calendar.MaxMicros, &usage.Row{})
-		if v.Status != usage.Rejected || !problem.Is(v.Problem, problem.Unavailable) || !errors.Is(v.Problem, l.broken) || v.Seq != 0 {
+		if v.Status != usage.Rejected || !problem.Is(v.Problem, problem.Unavailable) ||
+			!errors.Is(v.Problem, l.broken) || v.Seq != 0 {
 			t.Errorf("%s: %+v", fields, v)
 		}
 	}

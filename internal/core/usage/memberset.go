@@ -7,8 +7,8 @@ import (
 
 // memberTable is a set of members of cells.
 //
-// A name is kept as 128 bits of its SHA-256, so that long names take no more memory than short ones: that tells 10^7
-// names apart in all but one of 10^24 sets. The hash is its own place in the table, which is what makes it several
+// A name is kept as 128 bits of its SHA-256, so that long names take no more memory than short ones: that distinguishes
+// 10^7 names apart in all but one of 10^24 sets. The hash is its own place in the table, which is what makes it several
 // times faster than a map, and a third of its size.
 type memberTable struct {
 	slots []memberSlot // a power of two of them, at most three quarters taken

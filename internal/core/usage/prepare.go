@@ -20,7 +20,8 @@ type Catalog struct {
 
 // NewCatalog arranges meters; the salt is the tenant's.
 func NewCatalog(salt [32]byte, meters []*meter.Meter) *Catalog {
-	c := &Catalog{salt: salt, slugs: map[string]*meter.Meter{}, types: map[string][]*taker{}, number: map[uint32]*meter.Meter{}}
+	c := &Catalog{salt: salt, slugs: map[string]*meter.Meter{}, types: map[string][]*taker{},
+		number: map[uint32]*meter.Meter{}}
 	for _, m := range meters {
 		c.slugs[m.Slug] = m
 		c.number[m.Number] = m
@@ -117,7 +118,7 @@ func (p *Preparer) Prepare(e *Event, f *Fact) {
 	f.Key = p.keyOfRefused(e, f)
 }
 
-// keyOfRefused tells whether a refused event is in the ledger already: rules may have become stricter since it was
+// keyOfRefused reports whether a refused event is in the ledger already: rules may have become stricter since it was
 // kept. It has no key when what is wrong with it is a part of the key.
 func (p *Preparer) keyOfRefused(e *Event, f *Fact) Key {
 	m := p.catalog.slugs[e.Meter]
@@ -143,7 +144,8 @@ func (p *Preparer) keyOfRefused(e *Event, f *Fact) Key {
 func (p *Preparer) feedMeter(e *Event, f *Fact) *problem.Error {
 	m := p.catalog.slugs[e.Meter]
 	if m == nil {
-		return &problem.Error{Code: problem.UnknownMeter, Detail: "no meter " + quoted(e.Meter) + ": create it with POST /v1/meters",
+		return &problem.Error{Code: problem.UnknownMeter,
+			Detail: "no meter " + quoted(e.Meter) + ": create it with POST /v1/meters",
 			Fields: []problem.Field{{Path: "meter", Message: "unknown"}}}
 	}
 	if e.Unrounded != "" {
@@ -264,7 +266,8 @@ func roundCorrection(e *Event) *problem.Error {
 func checkQuantity(e *Event, m *meter.Meter) *problem.Error {
 	switch {
 	case m.ValueProperty != "":
-		return problem.At("quantity", "leave it out: meter %s takes its value from %s", m.Slug, meter.PropertyField+m.ValueProperty)
+		return problem.At("quantity", "leave it out: meter %s takes its value from %s", m.Slug,
+			meter.PropertyField+m.ValueProperty)
 	case m.Aggregation == meter.Count && e.Quantity != amount.One:
 		return problem.At("quantity", "must be 1 or left out: meter %s counts events", m.Slug)
 	}

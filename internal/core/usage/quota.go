@@ -46,7 +46,8 @@ func moves(a meter.Aggregation, from, to Effective) amount.Amount {
 
 // ration reads the meter's tally and asks the tenant's limit, then the customer's, whether there is room for what a row
 // adds. A row that takes away is never refused.
-func (t *touch) ration(st State, m *meter.Meter, o *Outcome, id CounterID, add amount.Amount, now calendar.Micros) *problem.Error {
+func (t *touch) ration(st State, m *meter.Meter, o *Outcome, id CounterID, add amount.Amount,
+	now calendar.Micros) *problem.Error {
 	var err error
 	if t.tally, err = st.Tally(id.Meter, id.Month); err != nil {
 		return unreadable(err)
@@ -82,13 +83,16 @@ func (t *touch) ration(st State, m *meter.Meter, o *Outcome, id CounterID, add a
 const maxQuotaWait = time.Hour
 
 // exceeded refuses a row that does not fit what a plan allows of its own month.
-func exceeded(l *quota.Limit, m *meter.Meter, customer string, used, add amount.Amount, month calendar.Month, now calendar.Micros) *problem.Error {
+func exceeded(l *quota.Limit, m *meter.Meter, customer string, used, add amount.Amount, month calendar.Month,
+	now calendar.Micros) *problem.Error {
 	whose := "the tenant"
 	if customer != "" {
 		whose = "this customer"
 	}
-	p := problem.New(problem.QuotaExceeded, "plan %s allows %s of meter %s in %s for %s: %s is used and this adds %s; %s",
-		l.Plan, l.Refuses(), m.Slug, month, whose, used, add, resetOf(month, now)).Discreetly("a quota has no room for this event")
+	p := problem.New(problem.QuotaExceeded,
+		"plan %s allows %s of meter %s in %s for %s: %s is used and this adds %s; %s", l.Plan, l.Refuses(), m.Slug,
+		month, whose, used, add,
+		resetOf(month, now)).Discreetly("a quota has no room for this event")
 	if month.End() <= now {
 		return p.Retry(maxQuotaWait)
 	}
@@ -105,12 +109,13 @@ func resetOf(month calendar.Month, now calendar.Micros) string {
 }
 
 func tallyFull(m *meter.Meter, month calendar.Month) *problem.Error {
-	return problem.New(problem.Overflow, "the use of meter %s by all customers in %s cannot be more than 10^26", m.Slug, month).Discreetly(doesNotFit)
+	return problem.New(problem.Overflow, "the use of meter %s by all customers in %s cannot be more than 10^26", m.Slug,
+		month).Discreetly(doesNotFit)
 }
 
 // Alerts appends the thresholds that are due after a kept row, until there are most of them. A threshold is due when
-// what is used has reached it and no row of this period names it or a higher one. Now is when the row was judged. The store keeps a row for each, which
-// raises the mark. What takes away makes nothing due.
+// what is used has reached it and no row of this period names it or a higher one. Now is when the row was judged. The
+// store keeps a row for each, which raises the mark. What takes away makes nothing due.
 func Alerts(st State, row *Row, now calendar.Micros, most int, into []quota.Alert) ([]quota.Alert, error) {
 	if row.Quantity.Sign() < 0 {
 		return into, nil
@@ -129,16 +134,17 @@ func Alerts(st State, row *Row, now calendar.Micros, most int, into []quota.Aler
 			if l == nil {
 				continue
 			}
-			used, told, err := standing(st, m, CounterID{m.Number, who, month})
+			used, reported, err := standing(st, m, CounterID{m.Number, who, month})
 			if err != nil {
 				return into, err
 			}
 			var few [quota.MaxThresholds]uint16
-			for _, percent := range l.Due(used, told, few[:0]) {
+			for _, percent := range l.Due(used, reported, few[:0]) {
 				if len(into) >= most {
 					return into, nil
 				}
-				into = append(into, quota.Alert{Meter: m.Number, Slug: m.Slug, Customer: who, Month: month, Threshold: percent, Plan: l.Plan, Limit: l.Limit, Used: used})
+				into = append(into, quota.Alert{Meter: m.Number, Slug: m.Slug, Customer: who, Month: month,
+					Threshold: percent, Plan: l.Plan, Limit: l.Limit, Used: used})
 			}
 		}
 	}
@@ -146,7 +152,7 @@ func Alerts(st State, row *Row, now calendar.Micros, most int, into []quota.Aler
 }
 
 // standing is what is used and which threshold was reported; an empty customer asks for the tenant's.
-func standing(st State, m *meter.Meter, id CounterID) (used amount.Amount, told uint16, err error) {
+func standing(st State, m *meter.Meter, id CounterID) (used amount.Amount, reported uint16, err error) {
 	if id.Customer == "" {
 		t, err := st.Tally(m.Number, id.Month)
 		if err != nil {

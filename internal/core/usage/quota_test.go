@@ -109,7 +109,7 @@ func (s *story) used() (string, error) {
 					return err
 				}
 				if t != (usage.Tally{}) {
-					fmt.Fprintf(&b, "%s %s used=%s told=%d\n", m.Slug, p.Month, t.Used, t.Alerted)
+					fmt.Fprintf(&b, "%s %s used=%s reported=%d\n", m.Slug, p.Month, t.Used, t.Alerted)
 				}
 			}
 		}
@@ -153,10 +153,12 @@ func TestQuotaRefusalSaysWhenItResets(t *testing.T) {
 		var f usage.Fact
 		prepare.Prepare(&events[0], &f)
 		v := usage.Judge(l, &f, 1, calendar.FromTime(now), &usage.Row{})
-		if v.Status != usage.Rejected || v.Problem.Code != problem.QuotaExceeded || !v.Problem.ResetsAt.Equal(want.resets) || v.Problem.RetryAfter != want.wait {
+		if v.Status != usage.Rejected || v.Problem.Code != problem.QuotaExceeded ||
+			!v.Problem.ResetsAt.Equal(want.resets) || v.Problem.RetryAfter != want.wait {
 			t.Errorf("%s: %s %+v, want a reset at %s in %s", fields, v.Status, v.Problem, want.resets, want.wait)
 		}
-		if over := strings.Contains(v.Problem.Detail, "the period is over and its limit does not reset"); over != want.resets.IsZero() {
+		if over := strings.Contains(v.Problem.Detail,
+			"the period is over and its limit does not reset"); over != want.resets.IsZero() {
 			t.Errorf("%s: the detail says %q", fields, v.Problem.Detail)
 		}
 	}

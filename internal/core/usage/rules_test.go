@@ -18,23 +18,23 @@ import (
 // shows:
 //
 //	ledger [now=T]            a new ledger; each input line is a meter
-//	meter SLUG AGG [options]  one more meter; options are those of the contract: lateness= late= key_policy= key_fields=(a, b) …
+//	meter SLUG AGG [options]  one more meter; options are those of the contract: lateness= key_fields=(a, b) …
 //	patch-meter SLUG option…  a change of a meter
 //	send [now=T] [details] [atomic]    a batch; each input line is an event, its properties written p.name=JSON scalar
-//	orders [totals]           the batch in every order, each with every fact delivered twice, on a copy of the ledger's meters
+//	orders [totals]           the batch in every order, each with every fact sent twice, on a ledger of the same meters
 //	counter SLUG CUSTOMER MONTH, rows, adjustments    what can be read
 //	adjust SLUG CUSTOMER MONTH amount=A reason=R       a person's adjustment
 //	close MONTH               the close of a period
-//	plan NAME                 a plan; each input line is a quota: SLUG limit=A [soft] [multiplier=A] [thresholds=(80, 100)]
+//	plan NAME                 a plan; each line is a quota: SLUG limit=A [soft] [multiplier=A] [thresholds=(80, 100)]
 //	assign [CUSTOMER] plan=P [from=T]  the plan of a customer, or of the tenant, from then on; plan=none takes it away
-//	used, alerts              what all customers used, and what was told of thresholds
+//	used, alerts              what all customers used, and what was reported thresholds
 //
 // Times are RFC 3339, or a date alone for its midnight. A clock that is not set stays where it was.
 func TestRules(t *testing.T) {
 	datadriven.Walk(t, "testdata/rules", func(t *testing.T, path string) {
 		s := &story{}
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
-			out, err := s.tell(d)
+			out, err := s.run(d)
 			if err != nil {
 				d.Fatalf(t, "%s: %v", d.Cmd, err)
 			}
@@ -43,7 +43,7 @@ func TestRules(t *testing.T) {
 	})
 }
 
-func (s *story) tell(d *datadriven.TestData) (string, error) {
+func (s *story) run(d *datadriven.TestData) (string, error) {
 	if err := s.setClock(d); err != nil {
 		return "", err
 	}
@@ -187,7 +187,8 @@ func printCounter(c *usage.Counter, m store.Meter, closed bool) string {
 	if closed {
 		sealed = c.SealedTotal(m.Aggregation).String()
 	}
-	fmt.Fprintf(&b, " watermark=%s adjustments=%s total=%s sealed=%s", watermark, c.Adjustments(m.Aggregation), c.Total(m.Aggregation), sealed)
+	fmt.Fprintf(&b, " watermark=%s adjustments=%s total=%s sealed=%s", watermark, c.Adjustments(m.Aggregation),
+		c.Total(m.Aggregation), sealed)
 	return b.String()
 }
 

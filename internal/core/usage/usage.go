@@ -26,7 +26,8 @@ const (
 	Withheld // not recorded, with nothing wrong: another event of its atomic batch was refused
 )
 
-var statusNames = [...]string{Accepted: "accepted", Duplicate: "duplicate", Adjusted: "adjusted", Overage: "overage", Conflict: "conflict", Rejected: "rejected",
+var statusNames = [...]string{Accepted: "accepted", Duplicate: "duplicate", Adjusted: "adjusted", Overage: "overage",
+	Conflict: "conflict", Rejected: "rejected",
 	Withheld: "withheld"}
 
 func (s Status) String() string { return statusNames[s] }
@@ -124,7 +125,8 @@ func (r *Row) Month() calendar.Month { return calendar.MonthOf(r.Time) }
 // Clone gives the row memory of its own: its strings may belong to a request or to a file's buffer.
 func (r *Row) Clone() *Row {
 	c := *r
-	for _, s := range [...]*string{&c.ID, &c.Meter, &c.Type, &c.Customer, &c.Resource, &c.Properties, &c.Corrects, &c.Reason, &c.Key.Name} {
+	for _, s := range [...]*string{&c.ID, &c.Meter, &c.Type, &c.Customer, &c.Resource, &c.Properties, &c.Corrects,
+		&c.Reason, &c.Key.Name} {
 		*s = strings.Clone(*s)
 	}
 	c.Outcomes = slices.Clone(r.Outcomes)

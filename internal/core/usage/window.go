@@ -56,7 +56,8 @@ type remainder struct {
 
 // NewWindows makes an empty grid.
 func NewWindows(g Grid) *Windows {
-	return &Windows{grid: g, cells: newCells(g.MaxCells), groups: newGroups(g.GroupBy, g.Where), corrections: map[Key]remainder{}}
+	return &Windows{grid: g, cells: newCells(g.MaxCells), groups: newGroups(g.GroupBy, g.Where),
+		corrections: map[Key]remainder{}}
 }
 
 // Needs says which optional columns the pieces must have.
@@ -139,7 +140,8 @@ func (w *Windows) run(p *Piece, i int, group uint32, byRow bool) (int, error) {
 			to++
 		}
 	} else {
-		for to < len(times) && times[to] >= w.begin && times[to] < w.end && p.corrects(to) == "" && (!byRow || w.rows[to] == group) {
+		for to < len(times) && times[to] >= w.begin && times[to] < w.end && p.corrects(to) == "" &&
+			(!byRow || w.rows[to] == group) {
 			to++
 		}
 	}
@@ -294,5 +296,7 @@ func (w *Windows) seek(t calendar.Micros) {
 }
 
 func (w *Windows) overflow(c *cell) error {
-	return problem.New(problem.Overflow, "the usage of the window that begins at %s does not fit 26 digits: group it, or cut it finer", w.grid.Cuts[c.window])
+	return problem.New(problem.Overflow,
+		"the usage of the window that begins at %s does not fit 26 digits: group it, or cut it finer",
+		w.grid.Cuts[c.window])
 }

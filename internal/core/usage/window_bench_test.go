@@ -33,14 +33,17 @@ func BenchmarkWindows(b *testing.B) {
 		a    meter.Aggregation
 		by   []Dimension
 	}{
-		{"sum", meter.Sum, byCustomer}, {"count", meter.Count, byCustomer}, {"max", meter.Max, byCustomer}, {"last", meter.Last, byCustomer}, {"unique", meter.Unique, byCustomer},
-		{"sum by resource", meter.Sum, []Dimension{{Of: ByResource}}}, {"sum by property", meter.Sum, []Dimension{{ByProperty, "region"}}},
+		{"sum", meter.Sum, byCustomer}, {"count", meter.Count, byCustomer}, {"max", meter.Max, byCustomer},
+		{"last", meter.Last, byCustomer}, {"unique", meter.Unique, byCustomer},
+		{"sum by resource", meter.Sum, []Dimension{{Of: ByResource}}},
+		{"sum by property", meter.Sum, []Dimension{{ByProperty, "region"}}},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			b.ReportAllocs()
 			n := 0
 			for b.Loop() {
-				w := NewWindows(Grid{Cuts: cuts, Aggregation: c.a, GroupBy: c.by, MaxCells: 1 << 20, MaxMembers: 1 << 24, MaxCorrected: 1})
+				w := NewWindows(Grid{Cuts: cuts, Aggregation: c.a, GroupBy: c.by, MaxCells: 1 << 20,
+					MaxMembers: 1 << 24, MaxCorrected: 1})
 				for _, p.Customer = range names {
 					if err := w.Add(p); err != nil {
 						b.Fatal(err)

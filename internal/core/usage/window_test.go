@@ -26,7 +26,8 @@ type metered struct {
 	why                                              Why
 }
 
-var everyAggregation = []meter.Aggregation{meter.Sum, meter.Count, meter.Min, meter.Max, meter.Last, meter.Unique, meter.Avg}
+var everyAggregation = []meter.Aggregation{meter.Sum, meter.Count, meter.Min, meter.Max, meter.Last, meter.Unique,
+	meter.Avg}
 
 // drawRows makes facts and corrections, few enough of everything that they meet.
 func drawRows(t *rapid.T) []metered {
@@ -34,7 +35,9 @@ func drawRows(t *rapid.T) []metered {
 	left := map[Key]amount.Amount{}
 	for i := range rapid.IntRange(0, 40).Draw(t, "rows") {
 		id := fmt.Sprint("e", i)
-		if facts := slices.DeleteFunc(slices.Clone(rows), func(r metered) bool { return r.corrects != "" }); len(facts) > 0 && rapid.IntRange(0, 3).Draw(t, "correct") == 0 {
+		if facts := slices.DeleteFunc(slices.Clone(rows),
+			func(r metered) bool { return r.corrects != "" }); len(facts) > 0 &&
+			rapid.IntRange(0, 3).Draw(t, "correct") == 0 {
 			to := rapid.SampledFrom(facts).Draw(t, "target")
 			by := rapid.SampledFrom([]amount.Amount{left[to.key].Neg(), amount.One, amount.One.Neg()}).Draw(t, "by")
 			after, _ := left[to.key].Add(by)
@@ -42,16 +45,20 @@ func drawRows(t *rapid.T) []metered {
 				continue
 			}
 			left[to.key] = after
-			rows = append(rows, metered{to.customer, to.resource, "", to.member, to.key.ID(), uint64(i + 1), Key{ClientSpace, id}, to.time, by, to.value, to.why})
+			rows = append(rows, metered{to.customer, to.resource, "", to.member, to.key.ID(), uint64(i + 1),
+				Key{ClientSpace, id}, to.time, by, to.value, to.why})
 			continue
 		}
 		r := metered{
-			customer: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "customer"), resource: rapid.SampledFrom([]string{"", "x", "y"}).Draw(t, "resource"),
-			properties: rapid.SampledFrom([]string{"", `{"r":"eu"}`, `{"r":1}`, `{"r":"1"}`, `{"r":null}`, `{"q":true,"r":true}`}).Draw(t, "properties"),
-			member:     rapid.SampledFrom([]string{"m", "n"}).Draw(t, "member"), seq: uint64(i + 1),
-			key:  Key{rapid.SampledFrom([]Space{ClientSpace, DerivedSpace}).Draw(t, "space"), id},
-			time: calendar.Micros(rapid.IntRange(0, 29).Draw(t, "time")), value: amount.FromInt(rapid.Int64Range(0, 3).Draw(t, "value")),
-			why: rapid.SampledFrom([]Why{OnTime, OnTime, TooLate}).Draw(t, "why"),
+			customer: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "customer"),
+			resource: rapid.SampledFrom([]string{"", "x", "y"}).Draw(t, "resource"),
+			properties: rapid.SampledFrom([]string{"", `{"r":"eu"}`, `{"r":1}`, `{"r":"1"}`, `{"r":null}`,
+				`{"q":true,"r":true}`}).Draw(t, "properties"),
+			member: rapid.SampledFrom([]string{"m", "n"}).Draw(t, "member"), seq: uint64(i + 1),
+			key:   Key{rapid.SampledFrom([]Space{ClientSpace, DerivedSpace}).Draw(t, "space"), id},
+			time:  calendar.Micros(rapid.IntRange(0, 29).Draw(t, "time")),
+			value: amount.FromInt(rapid.Int64Range(0, 3).Draw(t, "value")),
+			why:   rapid.SampledFrom([]Why{OnTime, OnTime, TooLate}).Draw(t, "why"),
 		}
 		left[r.key] = r.value
 		rows = append(rows, r)
@@ -67,9 +74,11 @@ func pieces(t *rapid.T, rows []metered) []*Piece {
 			out = append(out, &Piece{Customer: r.customer})
 		}
 		p := out[len(out)-1]
-		p.Seq, p.Time, p.Value, p.Why, p.Key = append(p.Seq, r.seq), append(p.Time, r.time), append(p.Value, r.value), append(p.Why, r.why), append(p.Key, r.key)
+		p.Seq, p.Time, p.Value, p.Why, p.Key = append(p.Seq, r.seq), append(p.Time, r.time), append(p.Value, r.value),
+			append(p.Why, r.why), append(p.Key, r.key)
 		p.Corrects, p.Base = append(p.Corrects, r.corrects), append(p.Base, r.base)
-		p.Resource, p.Properties, p.Member = append(p.Resource, r.resource), append(p.Properties, r.properties), append(p.Member, r.member)
+		p.Resource, p.Properties, p.Member = append(p.Resource, r.resource), append(p.Properties, r.properties),
+			append(p.Member, r.member)
 	}
 	for _, p := range out {
 		if !slices.ContainsFunc(p.Corrects, func(s string) bool { return s != "" }) {
@@ -149,11 +158,15 @@ func shown(w Window, dims []Dimension) string {
 func TestWindowsAreTheFoldOfTheirRows(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rows := drawRows(t)
-		dims := rapid.SampledFrom([][]Dimension{nil, {{Of: ByCustomer}}, {{Of: ByResource}}, {{ByProperty, "r"}}, {{Of: ByCustomer}, {ByProperty, "r"}, {Of: ByResource}}}).Draw(t, "group by")
-		where := rapid.SampledFrom([][]Condition{nil, nil, {{Dimension{Of: ByResource}, "x"}}, {{Dimension{ByProperty, "r"}, "1"}}}).Draw(t, "where")
-		cuts := rapid.SampledFrom([][]calendar.Micros{{0, 30}, {0, 10, 20, 30}, {0, 1, 2, 3, 15, 29, 30}}).Draw(t, "cuts")
+		dims := rapid.SampledFrom([][]Dimension{nil, {{Of: ByCustomer}}, {{Of: ByResource}}, {{ByProperty, "r"}},
+			{{Of: ByCustomer}, {ByProperty, "r"}, {Of: ByResource}}}).Draw(t, "group by")
+		where := rapid.SampledFrom([][]Condition{nil, nil, {{Dimension{Of: ByResource}, "x"}},
+			{{Dimension{ByProperty, "r"}, "1"}}}).Draw(t, "where")
+		cuts := rapid.SampledFrom([][]calendar.Micros{{0, 30}, {0, 10, 20, 30}, {0, 1, 2, 3, 15, 29, 30}}).Draw(t,
+			"cuts")
 		for _, a := range everyAggregation {
-			w := NewWindows(Grid{Cuts: cuts, Aggregation: a, GroupBy: dims, Where: where, MaxCells: 1000, MaxMembers: 1000, MaxCorrected: 1000})
+			w := NewWindows(Grid{Cuts: cuts, Aggregation: a, GroupBy: dims, Where: where, MaxCells: 1000,
+				MaxMembers: 1000, MaxCorrected: 1000})
 			for again := true; again; again = w.Again() {
 				for _, p := range pieces(t, rows) {
 					if err := w.Add(p); err != nil {
@@ -228,7 +241,8 @@ func TestRecountIsTheFoldOfItsRows(t *testing.T) {
 				name string
 				got  amount.Amount
 				rows []metered
-			}{{"all", c.All().Value(a), effectiveRows(rows)}, {"on time", c.OnTime.Value(a), effectiveRows(onTime)}, {"sealed", c.SealedAt, effectiveRows(then)}} {
+			}{{"all", c.All().Value(a), effectiveRows(rows)}, {"on time", c.OnTime.Value(a), effectiveRows(onTime)},
+				{"sealed", c.SealedAt, effectiveRows(then)}} {
 				want := amount.Zero
 				if len(f.rows) > 0 {
 					want = valueOf(f.rows, a)
@@ -249,13 +263,16 @@ func TestRecountIsTheFoldOfItsRows(t *testing.T) {
 
 func TestWindowsAreBounded(t *testing.T) {
 	row := func(n int, customer, corrects string, value int64) *Piece {
-		p := &Piece{Customer: customer, Time: []calendar.Micros{calendar.Micros(n)}, Value: []amount.Amount{amount.FromInt(value)}, Key: []Key{{ClientSpace, fmt.Sprint(n)}}, Member: []string{fmt.Sprint(n)}}
+		p := &Piece{Customer: customer, Time: []calendar.Micros{calendar.Micros(n)},
+			Value: []amount.Amount{amount.FromInt(value)}, Key: []Key{{ClientSpace, fmt.Sprint(n)}},
+			Member: []string{fmt.Sprint(n)}}
 		if corrects != "" {
 			p.Corrects, p.Base = []string{corrects}, []amount.Amount{amount.FromInt(1)}
 		}
 		return p
 	}
-	grid := Grid{Cuts: []calendar.Micros{0, 10}, GroupBy: []Dimension{{Of: ByCustomer}}, MaxCells: 2, MaxMembers: 2, MaxCorrected: 2}
+	grid := Grid{Cuts: []calendar.Micros{0, 10}, GroupBy: []Dimension{{Of: ByCustomer}}, MaxCells: 2, MaxMembers: 2,
+		MaxCorrected: 2}
 	for _, c := range []struct {
 		name string
 		a    meter.Aggregation
@@ -281,7 +298,8 @@ func TestWindowsAreBounded(t *testing.T) {
 	}
 	grid.Aggregation = meter.Sum
 	w := NewWindows(grid)
-	p := &Piece{Customer: "c", Time: []calendar.Micros{1, 2}, Value: []amount.Amount{amount.FromInt(9e18), amount.FromInt(9e18)}}
+	p := &Piece{Customer: "c", Time: []calendar.Micros{1, 2},
+		Value: []amount.Amount{amount.FromInt(9e18), amount.FromInt(9e18)}}
 	var err error
 	for range 6_000_000 {
 		if err = w.Add(p); err != nil {

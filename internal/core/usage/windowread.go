@@ -28,7 +28,8 @@ func (w *Windows) All() iter.Seq[Window] {
 	return func(yield func(Window) bool) {
 		for _, i := range order {
 			c := w.cells.get(i)
-			out := Window{From: w.grid.Cuts[c.window], To: w.grid.Cuts[c.window+1], Group: w.groups.labels[c.group], Value: c.result(w.grid.Aggregation)}
+			out := Window{From: w.grid.Cuts[c.window], To: w.grid.Cuts[c.window+1], Group: w.groups.labels[c.group],
+				Value: c.result(w.grid.Aggregation)}
 			if !yield(out) {
 				return
 			}
@@ -65,7 +66,8 @@ func (w *Windows) Filled(groups [][]Label) iter.Seq[Window] {
 	return func(yield func(Window) bool) {
 		i := 0
 		for some := range all {
-			for ; some.From != w.grid.Cuts[i/len(groups)] || compareLabels(some.Group, groups[i%len(groups)]) != 0; i++ {
+			for ; some.From != w.grid.Cuts[i/len(groups)] ||
+				compareLabels(some.Group, groups[i%len(groups)]) != 0; i++ {
 				if !yield(empty(i)) {
 					return
 				}

@@ -26,7 +26,7 @@ func (s *Server) listAuditEvents(x *httpkit.Exchange) error {
 		return err
 	}
 	limit := f.Limit
-	f.Limit++ // one more tells whether there is a next page
+	f.Limit++ // one more reports whether there is a next page
 	var rows []ledger.Row
 	err = s.options.Store.View(x.Context(), x.Caller.Tenant, func(v store.View) (err error) {
 		rows, err = v.AuditEvents(f)

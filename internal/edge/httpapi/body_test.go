@@ -39,7 +39,7 @@ func gzipped(t testing.TB, parts ...string) string {
 	return b.String()
 }
 
-// zstded is one frame for each part; streamed frames do not tell their size in advance.
+// zstded is one frame for each part; streamed frames do not state their size in advance.
 func zstded(t testing.TB, streamed bool, parts ...string) string {
 	t.Helper()
 	var b bytes.Buffer
@@ -102,7 +102,7 @@ func TestBodiesInEveryEncoding(t *testing.T) {
 		{"zstd in frames", "zstd", zstded(t, true, event[:half], event[half:]), false, 200, ""},
 		{"zstd just fits", "zstd", zstded(t, true, full), false, 200, ""},
 		{"zstd bomb", "zstd", zstded(t, true, over), false, 413, "too_large"},
-		{"zstd bomb that tells its size", "zstd", zstded(t, false, over), false, 413, "too_large"},
+		{"zstd bomb that states its size", "zstd", zstded(t, false, over), false, 413, "too_large"},
 		{"zstd bomb in frames", "zstd", zstded(t, true, bomb, bomb, bomb), false, 413, "too_large"},
 		{"zstd cut", "zstd", zstded(t, false, event)[:20], false, 400, "malformed"},
 		{"zstd window", "zstd", "\x28\xb5\x2f\xfd\x00\x90\x01\x00\x00", false, 413, "too_large"}, // 2^28 bytes
@@ -181,7 +181,7 @@ func TestBodiesShareABudget(t *testing.T) {
 	w.send(event).status(t, 200)
 }
 
-// A sender that stops in the middle of a body is told so when its time is over, and nothing was kept.
+// A sender that stops in the middle of a body is answered so when its time is over, and nothing was kept.
 func TestBodyThatNeverEnds(t *testing.T) {
 	w := newWorld(t, func(o *Options) { o.ReadTimeout = 20 * time.Millisecond })
 	w.meter(`{"slug":"calls","aggregation":"sum"}`)

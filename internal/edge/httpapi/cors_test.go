@@ -136,7 +136,7 @@ func TestPreflight(t *testing.T) {
 	w.do(plain.with("Origin", goodPage)).refused(t, 405, "method_not_allowed").readable(t, "")
 	w.do(plain.with("Access-Control-Request-Method", "POST")).refused(t, 405, "method_not_allowed")
 
-	// A new one is known within a second, and what a browser was told does not open the gate.
+	// A new one is known within a second, and what a browser was answered does not open the gate.
 	w.do(call{method: "PATCH", path: "/v1/tenants/acme", key: "operator",
 		body: `{"allowed_origins":["https://new.test"]}`}).status(t, 200)
 	w.clock.Add(int64(time.Second))

@@ -24,7 +24,7 @@ import (
 	"github.com/tallystick/tallystick/internal/store"
 )
 
-// ingesting is a store that knows one key, keeps the ids that it was given, and waits before it answers, if it is told
+// ingesting is a store that knows one key, keeps the ids that it was given, and waits before it answers, if it is asked
 // to.
 type ingesting struct {
 	agreeable
@@ -375,7 +375,7 @@ func TestClosingDrainsLanes(t *testing.T) {
 		ended(t, idle)
 		close(r.store.release)
 		if !answerOn(t, busy, 200) {
-			t.Error("the caller is not told that the connection ends")
+			t.Error("the answer does not say that the connection ends")
 		}
 		ended(t, busy)
 		select {

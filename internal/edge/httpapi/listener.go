@@ -29,7 +29,7 @@ import (
 //  1. It parses no header. http.ReadRequest does, so that there is one opinion on where a request ends; a lane
 //     remembers the heads of its connection, which repeat, and the requests that came of them.
 //  2. It answers nothing of its own. A head that is malformed or too large is passed on, and net/http refuses it.
-//  3. It decides nothing: ServeHTTP cannot tell a lane from net/http.
+//  3. It decides nothing: ServeHTTP cannot distinguish a lane from net/http.
 //
 // The timeouts mean what they mean in net/http, and time spent in a lane counts: a request has one deadline for its
 // head and one for all of it, however its bytes arrive and whoever reads them.

@@ -43,8 +43,8 @@ func (a *plainAnswer) begin() {
 // closes reports whether the handler wants the connection to end.
 func (a *plainAnswer) closes() bool { return len(a.header["Connection"]) > 0 }
 
-// bytes is the answer as it is sent, until the next begins. Headers stand in net/http's order: a lane is not to be told
-// from it.
+// bytes is the answer as it is sent, until the next begins. Headers stand in net/http's order: a lane is not to be
+// known from it.
 func (a *plainAnswer) bytes(now time.Time, last bool) []byte {
 	a.WriteHeader(http.StatusOK)
 	if second := now.Unix(); second != a.second {

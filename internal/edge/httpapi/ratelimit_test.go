@@ -50,7 +50,7 @@ func TestRequestsAreLimited(t *testing.T) {
 	w.do(call{method: "GET", path: "/healthz", key: key}).status(t, 200)
 	w.send(event(3)).status(t, 200) // another key is not limited
 	if got := w.send(event(3)).standing(); got != "    " {
-		t.Errorf("who is not limited is told %q", got)
+		t.Errorf("who is not limited is answered %q", got)
 	}
 	if ids := w.pages("read", "/v1/events", "id"); fmt.Sprint(ids) != "[e1 e3]" {
 		t.Errorf("kept %v", ids)

@@ -278,9 +278,9 @@ var cutEverywhere = []string{"plain", "two in one", "get", "chunked", "continue"
 	"line end after a body", "two line ends after a body", "line end in lane and library", "as long as a first buffer",
 	"cut in the second"}
 
-// Nobody can tell a lane from net/http: the same bytes, wherever they are cut, are answered with the same bytes, leave
-// the connection in the same state and record the same events. And every answer is a problem with a request id, or
-// none.
+// Nobody can distinguish a lane from net/http: the same bytes, wherever they are cut, are answered with the same bytes,
+// leave the connection in the same state and record the same events. And every answer is a problem with a request id,
+// or none.
 func TestLanesCannotBeToldFromTheLibrary(t *testing.T) {
 	cases := awkward()
 	if len(cases) < 150 {

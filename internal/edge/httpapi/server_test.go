@@ -140,7 +140,7 @@ func TestLogLines(t *testing.T) {
 		}
 		for _, secret := range []string{"PRIVATE", w.keys["ingest"], w.keys["read"], rootKey, "tk_new"} {
 			if strings.Contains(line, secret) {
-				t.Errorf("the log tells %q: %s", secret, line)
+				t.Errorf("the log shows %q: %s", secret, line)
 			}
 		}
 		if tc.err != nil && (!strings.Contains(line, "disk on fire") ||

@@ -59,7 +59,7 @@ func TestKeysNeverShowTheirSecretAgain(t *testing.T) {
 		got := w.do(call{method: "GET", path: path, key: "admin"}).status(t, 200)
 		if strings.Contains(string(got.body), secret) || strings.Contains(string(got.body), "api_key\"") ||
 			strings.Contains(string(got.body), "hash") {
-			t.Errorf("%s tells the secret: %s", path, got.body)
+			t.Errorf("%s shows the secret: %s", path, got.body)
 		}
 	}
 	for range 2 {

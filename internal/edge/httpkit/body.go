@@ -159,8 +159,8 @@ func (x *Exchange) readAll(from io.Reader, expected, limit int64) ([]byte, error
 	}
 }
 
-// grow doubles the buffer, up to one byte past the limit: that byte tells a body that is too large from one that just
-// fits.
+// grow doubles the buffer, up to one byte past the limit: that byte distinguishes a body that is too large from one
+// that just fits.
 func (x *Exchange) grow(buf []byte, expected, limit int64) ([]byte, error) {
 	size := min(2*int64(cap(buf)), limit+1)
 	if expected >= 0 {

@@ -240,7 +240,7 @@ func slugOf(v store.View, number uint32) (string, error) {
 	return "", fmt.Errorf("an adjustment names meter number %d, which the ledger does not have", number)
 }
 
-// adjustmentPayload is what an audit event tells of an adjustment.
+// adjustmentPayload is what an audit event says of an adjustment.
 type adjustmentPayload struct {
 	ID       string `json:"id"`
 	Meter    string `json:"meter"`

@@ -206,7 +206,7 @@ func wantSame[T any](t *testing.T, got, want T) {
 }
 
 // watched runs every update twice, discarding the first run, as a store that retries may; counts the counters that
-// views are walked over; ends row scans after a few rows when told to; and fails a view that is asked other questions
+// views are walked over; ends row scans after a few rows when asked to; and fails a view that is asked other questions
 // in mid-walk.
 type watched struct {
 	store.Store

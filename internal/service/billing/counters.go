@@ -222,7 +222,7 @@ func compare(a, b store.CounterPlace) int {
 	return cmp.Or(cmp.Compare(a.Month, b.Month), cmp.Compare(a.Meter, b.Meter), cmp.Compare(a.Customer, b.Customer))
 }
 
-// isEmpty reports whether there is nothing to tell: no on-time row, no other row that counts, no adjustment in force or
+// isEmpty reports whether there is nothing to show: no on-time row, no other row that counts, no adjustment in force or
 // at the close.
 func isEmpty(c *usage.Counter) bool {
 	return !c.Started && c.All().Count == 0 && c.Manual.IsZero() && c.SealedAt.IsZero()

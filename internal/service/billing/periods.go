@@ -78,7 +78,7 @@ func closeOnce(tx store.Tx, actor string, m calendar.Month) error {
 }
 
 // seal hashes the totals at the close. Counters whose total was zero then are left out: one that only came into being
-// afterwards cannot be told from them, and the seal must not change when it does.
+// afterwards cannot be distinguished from them, and the seal must not change when it does.
 func seal(v store.View, p *usage.Period) (*[sha256.Size]byte, error) {
 	meters, err := allMeters(v)
 	if err != nil {

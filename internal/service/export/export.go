@@ -68,7 +68,7 @@ type Options struct {
 	Stream io.Writer
 	// PartRows bounds a part. Default 1,000,000.
 	PartRows int
-	// Progress is told how many rows were looked at, of how many. Default: nobody is.
+	// Progress gets how many rows were looked at, of how many. Default: nothing is called.
 	Progress func(done, total uint64)
 }
 
@@ -157,7 +157,7 @@ type book struct {
 
 // output takes the rows of one book after another.
 type output interface {
-	// resume tells after which row of the tenant the output wants to go on.
+	// resume returns after which row of the tenant the output wants to go on.
 	resume(tenant string) (after uint64, err error)
 	// write takes a row that the filter wants.
 	write(b *book, r Row) error
@@ -191,13 +191,13 @@ func (r *run) book(b *book, out output) (err error) {
 		return err
 	}
 	after := min(b.after, b.Head)
-	r.tell(after)
+	r.progress(after)
 	for after < b.Head {
 		last, err := r.some(b, after, out)
 		if err != nil {
 			return err
 		}
-		r.tell(last - after)
+		r.progress(last - after)
 		after = last
 		if err := out.reached(b, after); err != nil {
 			return err
@@ -214,7 +214,7 @@ func (r *run) some(b *book, after uint64, out output) (last uint64, err error) {
 	})
 }
 
-func (r *run) tell(rows uint64) {
+func (r *run) progress(rows uint64) {
 	r.done += rows
 	if r.options.Progress != nil {
 		r.options.Progress(r.done, r.total)

@@ -37,7 +37,7 @@ const (
 
 // Turns are those of one server. The zero value is ready; it is safe for concurrent use.
 type Turns struct {
-	// Waited, if set, is told how long a batch waited for its turn.
+	// Waited, if set, gets how long a batch waited for its turn.
 	Waited func(time.Duration)
 
 	// little are two tenants that send little: one of them is not the one that asks.

@@ -46,7 +46,7 @@ func left(l *limit.Limiter, b limit.Bucket) int64 {
 	return o.Standing.Remaining
 }
 
-// Who lacks several things is told of the first, in the one order, and no bucket is touched before its turn.
+// Who lacks several things gets the first, in the one order, and no bucket is touched before its turn.
 func TestOneOrder(t *testing.T) {
 	w, g, l := limited(t, limit.Rate{Requests: 1}, limit.Rate{})
 	_, scoped := w.key(tenant.APIKey{Scopes: tenant.Read})
@@ -224,7 +224,7 @@ func (w *world) events() string {
 	return strings.Join(ids, " ")
 }
 
-// Without limits nothing is looked up and nothing is told.
+// Without limits nothing is looked up and nothing is shown.
 func TestNoLimitsCostNothing(t *testing.T) {
 	w := newWorld(t)
 	w.meter()

@@ -52,16 +52,16 @@ func (c Caller) Actor() string {
 type Options struct {
 	// RootKey, when set, is the operator's token; the stored one is then not accepted. Default: none.
 	RootKey string
-	// Now tells when keys expire. Default: time.Now.
+	// Now decides when keys expire. Default: time.Now.
 	Now func() time.Time
 	// Limiter keeps the buckets of rate limits. Default: nothing is limited.
 	Limiter *limit.Limiter
 	// TenantRate is what all keys of a tenant may send together, and KeyRate what a key may send that has no limit of
 	// its own. The operator is not limited. Default: no limit.
 	TenantRate, KeyRate limit.Rate
-	// Observe is told the verdicts of every batch that was judged. Default: nobody is.
+	// Observe gets the verdicts of every batch that was judged. Default: nothing is called.
 	Observe func([]usage.Verdict)
-	// Waited is told how long a large batch waited for its turn. Default: nobody is.
+	// Waited gets how long a large batch waited for its turn. Default: nothing is called.
 	Waited func(time.Duration)
 }
 
@@ -100,7 +100,7 @@ func New(s store.Store, o Options) *Gate {
 // errBadKey is the one answer to every token that admits nobody.
 var errBadKey = problem.New(problem.Unauthorized, "no valid API key: send Authorization: Bearer tk_…")
 
-// authenticate tells who presents the token, and the tenant that they act on; named is the tenant that they name, empty
+// authenticate says who presents the token, and the tenant that they act on; named is the tenant that they name, empty
 // for none. It costs one hash and one look at the store. Errors: Unauthorized (no key, or a bad, expired or revoked
 // one), NotFound (the operator named a tenant that is not there), Forbidden (a tenant's key named another tenant,
 // whether it exists or not).

@@ -20,7 +20,7 @@ const (
 )
 
 // origins are those that any tenant allows. They are no authority: a browser asks before it sends a request, without
-// the key that would tell whose it is; the request itself is judged by its own tenant's.
+// the key that would show whose it is; the request itself is judged by its own tenant's.
 type origins struct {
 	mu    sync.Mutex // guards all below, and is held while they are read
 	known map[string]struct{}

@@ -51,7 +51,7 @@ func (r *Requests) first(ctx context.Context, c *Call, handle Handler) (request.
 	if err != nil {
 		return r.again(nil, err)
 	}
-	r.tell(First)
+	r.observe(First)
 	return t.made.Answer, false, nil
 }
 

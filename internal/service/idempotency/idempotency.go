@@ -49,10 +49,10 @@ type Options struct {
 	// Admit is asked before a tenant keeps one more answer; it returns how long to wait when that would be too many.
 	// Default: all are admitted.
 	Admit func(tenantID string) (wait time.Duration, ok bool)
-	// Observe is told what became of a request with a key. Default: nobody is.
+	// Observe gets what became of a request with a key. Default: nothing is called.
 	Observe func(Outcome)
-	// Told is told of every change that the services on the Store committed. Default: nobody is.
-	Told func(audit.Event)
+	// Committed gets every change that the services on the Store committed. Default: nothing is called.
+	Committed func(audit.Event)
 }
 
 // Defaults of Options.
@@ -91,7 +91,7 @@ func New(o Options) (*Requests, *Store) {
 	if o.Patience == 0 {
 		o.Patience = DefaultPatience
 	}
-	s := &Store{o.Store, o.Told}
+	s := &Store{o.Store, o.Committed}
 	return &Requests{store: s, o: o, running: map[place]chan struct{}{}}, s
 }
 
@@ -164,7 +164,7 @@ func (r *Requests) wait(ctx context.Context, p place) (done func(), err error) {
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case <-patience.C:
-			r.tell(InUse)
+			r.observe(InUse)
 			return nil, problem.New(problem.KeyInUse,
 				"the first request with this Idempotency-Key is still running: try again").Retry(time.Second)
 		}
@@ -178,7 +178,7 @@ func (r *Requests) leave(p place, mine chan struct{}) {
 	close(mine)
 }
 
-func (r *Requests) tell(o Outcome) {
+func (r *Requests) observe(o Outcome) {
 	if r.o.Observe != nil {
 		r.o.Observe(o)
 	}
@@ -226,11 +226,11 @@ func find(v store.View, c *Call) (*request.Stored, error) {
 func (r *Requests) again(kept *request.Stored, err error) (request.Answer, bool, error) {
 	if err != nil {
 		if problem.Is(err, problem.KeyReused) {
-			r.tell(Reused)
+			r.observe(Reused)
 		}
 		return request.Answer{}, false, err
 	}
-	r.tell(Replayed)
+	r.observe(Replayed)
 	return kept.Answer, true, nil
 }
 

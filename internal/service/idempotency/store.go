@@ -13,8 +13,8 @@ import (
 // Services work on it without knowing: what they change under a request key commits together with the answer.
 type Store struct {
 	store.Store
-	// told is told of every change that a service committed, or nil.
-	told func(audit.Event)
+	// committed gets every change that a service committed, or is nil.
+	committed func(audit.Event)
 }
 
 // joined is the transaction that a request runs in.
@@ -52,30 +52,30 @@ func (s *Store) Update(ctx context.Context, tenantID string, fn func(tx store.Tx
 	return j.failed
 }
 
-// commit runs fn in a transaction of its own and tells of its changes when it is committed.
+// commit runs fn in a transaction of its own and describes its changes when it is committed.
 func (s *Store) commit(ctx context.Context, tenantID string, fn func(tx store.Tx) error) error {
-	var t *telling
+	var t *collecting
 	err := s.Store.Update(ctx, tenantID, func(tx store.Tx) error {
-		t = &telling{Tx: tx}
+		t = &collecting{Tx: tx}
 		return fn(t)
 	})
-	if err != nil || s.told == nil {
+	if err != nil || s.committed == nil {
 		return err
 	}
 	for _, e := range t.events {
-		s.told(e)
+		s.committed(e)
 	}
 	return nil
 }
 
-// telling remembers what was appended.
-type telling struct {
+// collecting remembers what was appended.
+type collecting struct {
 	store.Tx
 	events []audit.Event
 }
 
 // Append implements store.Tx.
-func (t *telling) Append(c ledger.Change) (uint64, error) {
+func (t *collecting) Append(c ledger.Change) (uint64, error) {
 	seq, err := t.Tx.Append(c)
 	if err == nil && c.EntityType != audit.EntityRequest {
 		t.events = append(t.events, c.Event)

@@ -81,8 +81,8 @@ func (l *level) take(rates, costs [dimensions]int64) {
 	}
 }
 
-// tell adds the dimensions of a bucket to a standing, if one of them is nearer to its end.
-func (l *level) tell(rates [dimensions]int64, s *Standing) {
+// show adds the dimensions of a bucket to a standing, if one of them is nearer to its end.
+func (l *level) show(rates [dimensions]int64, s *Standing) {
 	for i, r := range rates {
 		if r == 0 {
 			continue
@@ -93,7 +93,7 @@ func (l *level) tell(rates [dimensions]int64, s *Standing) {
 	}
 }
 
-// slack forgives what sums of fractions lose, so that who waits as long as told finds enough.
+// slack forgives what sums of fractions lose, so that who waits as long as answered finds enough.
 func slack(rate int64) float64 { return 1e-6 + 1e-12*float64(rate) }
 
 func seconds(s float64) time.Duration {

@@ -63,13 +63,13 @@ type Shared interface {
 type Options struct {
 	// MaxNames bounds the buckets in memory; the one longest unused goes first, and begins anew full. Default 100,000.
 	MaxNames int
-	// Now tells the time. Default: time.Now.
+	// Now is the clock. Default: time.Now.
 	Now func() time.Time
 	// Shared is asked first. Default: nothing is shared.
 	Shared Shared
-	// Alone is told when Shared did not answer. Default: nobody is.
+	// Alone is called when Shared did not answer. Default: nothing is called.
 	Alone func(error)
-	// Refused is told of every refusal. Default: nobody is.
+	// Refused gets every refusal. Default: nothing is called.
 	Refused func(By, Dimension)
 }
 
@@ -145,7 +145,7 @@ func (l *Limiter) alone(c Cost, from []Bucket) (o Outcome) {
 		if o.OK() {
 			level.take(rates, costs)
 		}
-		level.tell(rates, &o.Standing)
+		level.show(rates, &o.Standing)
 	}
 	return o
 }

@@ -71,9 +71,9 @@ func TestAllOrNone(t *testing.T) {
 	mine, ours := Bucket{By: APIKey, Name: "a.1", Rate: Rate{Requests: 10}},
 		Bucket{By: Tenant, Name: "a", Rate: Rate{Requests: 3, Events: 5}}
 	for _, from := range [][]Bucket{{mine, ours}, {ours, mine}} {
-		var told []string
+		var reported []string
 		l, at := newLimiter(Options{Refused: func(by By, of Dimension) {
-			told = append(told, fmt.Sprint(by, " ", of))
+			reported = append(reported, fmt.Sprint(by, " ", of))
 		}})
 		left := func(b Bucket) int64 {
 			o := l.Take(t.Context(), Cost{}, b)
@@ -98,8 +98,8 @@ func TestAllOrNone(t *testing.T) {
 		if o := l.Take(t.Context(), Cost{Events: 1}, from...); o.OK() || o.Of != Events {
 			t.Errorf("%+v", o)
 		}
-		if fmt.Sprint(told) != "[tenant requests tenant events]" {
-			t.Errorf("told %v", told)
+		if fmt.Sprint(reported) != "[tenant requests tenant events]" {
+			t.Errorf("reported %v", reported)
 		}
 	}
 }
@@ -183,23 +183,23 @@ func (f sharedFunc) Take(context.Context, Cost, []Bucket) (Outcome, error) {
 }
 
 func TestWithoutWhatIsSharedEachNodeGoesOnAlone(t *testing.T) {
-	answer, told, refused := error(nil), 0, 0
+	answer, reported, refused := error(nil), 0, 0
 	l, _ := newLimiter(Options{
 		Shared:  sharedFunc(func() (time.Duration, error) { return time.Second, answer }),
-		Alone:   func(error) { told++ },
+		Alone:   func(error) { reported++ },
 		Refused: func(By, Dimension) { refused++ },
 	})
 	one := key(Rate{Requests: 1})
-	if o := l.Take(t.Context(), Cost{Requests: 1}, one); o.OK() || told != 0 || refused != 1 {
-		t.Errorf("what is shared said no: %+v, told %d, refused %d", o, told, refused)
+	if o := l.Take(t.Context(), Cost{Requests: 1}, one); o.OK() || reported != 0 || refused != 1 {
+		t.Errorf("what is shared said no: %+v, reported %d, refused %d", o, reported, refused)
 	}
 	answer = errors.New("gone")
 	for i, want := range []bool{true, false} {
-		if o := l.Take(t.Context(), Cost{Requests: 1}, one); o.OK() != want || told != i+1 {
-			t.Errorf("request %d alone: %+v, told %d", i, o, told)
+		if o := l.Take(t.Context(), Cost{Requests: 1}, one); o.OK() != want || reported != i+1 {
+			t.Errorf("request %d alone: %+v, reported %d", i, o, reported)
 		}
 	}
 	if refused != 2 {
-		t.Errorf("%d refusals were told of", refused)
+		t.Errorf("%d refusals were reported", refused)
 	}
 }

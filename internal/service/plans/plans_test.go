@@ -28,8 +28,8 @@ func newService(t *testing.T) (*Service, store.Store) {
 	return New(s), s
 }
 
-// told lists the changes since a row, as type, entity and payload.
-func told(t *testing.T, s store.Store, after uint64) (out []string) {
+// recorded lists the changes since a row, as type, entity and payload.
+func recorded(t *testing.T, s store.Store, after uint64) (out []string) {
 	t.Helper()
 	err := s.View(context.Background(), acme, func(v store.View) error {
 		_, _, err := v.Rows(after, store.RowHint{Changes: true}, func(r *ledger.Row) bool {
@@ -78,8 +78,8 @@ func TestEveryChangeIsToldOnce(t *testing.T) {
 			`"thresholds":[]}]}`,
 		`customer.plan_assigned c by bob: {"plan":null,"from":"2026-11-15T02:10:00Z","before":"pro"}`,
 	}
-	if got := told(t, st, 3); !slices.Equal(got, want) {
-		t.Errorf("told\n%q\nwant\n%q", got, want)
+	if got := recorded(t, st, 3); !slices.Equal(got, want) {
+		t.Errorf("recorded\n%q\nwant\n%q", got, want)
 	}
 }
 

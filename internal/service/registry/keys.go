@@ -137,7 +137,7 @@ func (s *Service) RevokeKey(ctx context.Context, actor, tenantID, id string) err
 	})
 }
 
-// keyPayload is what an audit event tells of a key: nothing that helps to guess it.
+// keyPayload is what an audit event says of a key: nothing that helps to guess it.
 type keyPayload struct {
 	ID        string            `json:"id"`
 	Name      string            `json:"name"`

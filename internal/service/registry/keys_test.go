@@ -64,7 +64,7 @@ func TestAKeyIsMadeListedAndRevoked(t *testing.T) {
 			wantSame(t, k, want)
 		}
 	}
-	wantSame(t, w.told("acme", 3), []string{
+	wantSame(t, w.recorded("acme", 3), []string{
 		"api_key.created api_key " + key.ID + " by api/root", "api_key.revoked api_key " + key.ID + " by api/root",
 	})
 	rest, err := w.Keys(t.Context(), "acme", list[0].ID, 10)

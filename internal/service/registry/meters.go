@@ -119,7 +119,7 @@ func (s *Service) UpdateMeter(ctx context.Context, actor, tenantID, slug string,
 	return out, nil
 }
 
-// meterPayload is what an audit event tells of a meter, in the words of the contract.
+// meterPayload is what an audit event says of a meter, in the words of the contract.
 type meterPayload struct {
 	Slug           string   `json:"slug"`
 	Name           string   `json:"name,omitempty"`

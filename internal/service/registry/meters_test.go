@@ -61,7 +61,7 @@ func TestMetersAreNumberedInOrderOfCreation(t *testing.T) {
 	if err != nil || len(list) != 1 || list[0].Slug != "m" {
 		t.Errorf("%+v, %v", list, err)
 	}
-	wantSame(t, w.told("acme", 3), []string{
+	wantSame(t, w.recorded("acme", 3), []string{
 		"meter.created meter z by api/k", "meter.created meter a by api/k", "meter.created meter m by api/k",
 	})
 }
@@ -206,7 +206,7 @@ func TestUpdatingAMeter(t *testing.T) {
 	if err != nil || !got.Used || got.Name != "API calls" || got.Late != meter.Reject {
 		t.Errorf("after the first event: %+v, %v", got, err)
 	}
-	wantSame(t, w.told("acme", head+1), []string{"meter.updated meter calls by api/k"})
+	wantSame(t, w.recorded("acme", head+1), []string{"meter.updated meter calls by api/k"})
 }
 
 func TestAMetersPayloadIsWrittenInTheWordsOfTheContract(t *testing.T) {

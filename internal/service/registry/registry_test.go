@@ -72,8 +72,8 @@ func (w *world) fill(states ...entity.State) {
 	}
 }
 
-// told lists a tenant's changes from row first on, as "type entity by actor".
-func (w *world) told(tenantID string, first uint64) []string {
+// recorded lists a tenant's changes from row first on, as "type entity by actor".
+func (w *world) recorded(tenantID string, first uint64) []string {
 	w.Helper()
 	var out []string
 	w.rows(tenantID, func(r *ledger.Row) {
@@ -172,7 +172,7 @@ func TestCreatingATenantMakesItAndItsAdminKeyInOneCommit(t *testing.T) {
 	if !key.Admits(token, calendar.FromTime(start)) || key.Scopes != tenant.Admin {
 		t.Errorf("the token does not admit an admin: %+v", key)
 	}
-	wantSame(t, w.told("acme", 1), []string{
+	wantSame(t, w.recorded("acme", 1), []string{
 		"tenant.created tenant acme by api/operator",
 		"api_key.created api_key " + keyID + " by api/operator",
 	})
@@ -237,7 +237,7 @@ func TestUpdatingATenant(t *testing.T) {
 		len(got.AllowedOrigins) != 0 {
 		t.Errorf("%+v, %v", got, err)
 	}
-	wantSame(t, w.told("acme", 3), []string{"tenant.updated tenant acme by api/k1",
+	wantSame(t, w.recorded("acme", 3), []string{"tenant.updated tenant acme by api/k1",
 		"tenant.updated tenant acme by api/k2"})
 	_, err = w.UpdateTenant(t.Context(), "k1", "nobody", registry.TenantPatch{Name: &name})
 	wantCode(t, err, problem.NotFound)
@@ -319,7 +319,7 @@ func TestAClosedTenantRefusesEveryWriteAndStaysReadable(t *testing.T) {
 	if list, err := w.Meters(t.Context(), "acme", "", 10); err != nil || len(list) != 1 {
 		t.Errorf("%+v, %v", list, err)
 	}
-	wantSame(t, w.told("acme", head), []string{"tenant.closed tenant acme by api/operator"})
+	wantSame(t, w.recorded("acme", head), []string{"tenant.closed tenant acme by api/operator"})
 
 	if err := w.RevokeKey(t.Context(), "operator", "acme", key.ID); err != nil {
 		t.Errorf("a closed tenant's key cannot be revoked: %v", err)
@@ -345,7 +345,7 @@ func TestTheOperatorsKeyIsMadeOnce(t *testing.T) {
 	if err != nil || created || token != "" {
 		t.Errorf("second start: token %q, created %v, %v", token, created, err)
 	}
-	wantSame(t, w.told(tenant.Operator, 1), []string{
+	wantSame(t, w.recorded(tenant.Operator, 1), []string{
 		"tenant.created tenant _operator by system/system",
 		"api_key.created api_key " + keyID + " by system/system",
 	})
@@ -497,12 +497,12 @@ func TestPayloadsCarryNoSecret(t *testing.T) {
 		last = r.Change.Payload
 		for _, s := range secrets {
 			if strings.Contains(last, s) || bytes.Contains(r.Change.State.Data, []byte(s)) {
-				t.Errorf("%s tells a secret", r.Change.Type)
+				t.Errorf("%s shows a secret", r.Change.Type)
 			}
 		}
 		for _, word := range []string{"salt", "hash", "secret", "tk_"} {
 			if strings.Contains(last, word) {
-				t.Errorf("%s tells of %s: %s", r.Change.Type, word, last)
+				t.Errorf("%s describes %s: %s", r.Change.Type, word, last)
 			}
 		}
 	})

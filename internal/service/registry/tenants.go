@@ -117,7 +117,8 @@ func (s *Service) foundOperator(ctx context.Context, then func(tx store.Tx) erro
 }
 
 // KeptHere returns nil while the deployment's ledgers are kept in this store. Tenants are marked in the order of their
-// ids and the operator's ledger last, so these two tell a move that has ended and one that broke off. Errors: Moved.
+// ids and the operator's ledger last, so these two distinguish a move that has ended from one that broke off. Errors:
+// Moved.
 func (s *Service) KeptHere(ctx context.Context) error {
 	err := s.store.View(ctx, tenant.Operator, func(v store.View) error {
 		t, err := store.Tenant(v)
@@ -223,7 +224,7 @@ func (s *Service) CloseTenant(ctx context.Context, actor, id string) (tenant.Ten
 	return shown(t), nil
 }
 
-// tenantPayload is what an audit event tells of a tenant.
+// tenantPayload is what an audit event says of a tenant.
 type tenantPayload struct {
 	ID             string   `json:"id"`
 	Name           string   `json:"name"`

@@ -170,7 +170,7 @@ func TestNothingLeavesThatIsNotArchived(t *testing.T) {
 	}
 }
 
-// Given months that can leave, when a dry run looks, then it tells what a run then does, and nothing has changed.
+// Given months that can leave, when a dry run looks, then it says what a run then does, and nothing has changed.
 func TestADryRunChangesNothing(t *testing.T) {
 	l := aged(t)
 	before := map[string]ledger.Head{acme: l.head(acme), "_operator": l.head("_operator")}
@@ -190,12 +190,12 @@ func TestADryRunChangesNothing(t *testing.T) {
 	l.allThere()
 	wet := l.retain()
 	if len(dry.Months) != len(wet.Months) || dry.Floor != wet.Floor {
-		t.Fatalf("a dry run told %+v, a run did %+v", dry, wet)
+		t.Fatalf("a dry run said %+v, a run did %+v", dry, wet)
 	}
 	for i := range wet.Months {
 		d, w := dry.Months[i], wet.Months[i]
 		if d.Month != w.Month || d.Rows != w.Rows || d.Stay != w.Stay || d.Waits != w.Waits {
-			t.Errorf("a dry run told %+v, a run did %+v", d, w)
+			t.Errorf("a dry run said %+v, a run did %+v", d, w)
 		}
 	}
 }

@@ -21,7 +21,7 @@ func floorAt(now calendar.Micros, horizon time.Duration) calendar.Micros {
 	return min(calendar.MonthOf(past), calendar.MonthOf(now)-monthsKept).Start()
 }
 
-// moveFloor tells the operator's ledger. The floor only moves forward.
+// moveFloor records the floor in the operator's ledger. The floor only moves forward.
 func (r *run) moveFloor() error {
 	move := func(v store.View) calendar.Micros {
 		r.report.Floor = max(v.Horizon().Floor, floorAt(v.Now(), r.o.Horizon))
@@ -41,8 +41,8 @@ func (r *run) moveFloor() error {
 	})
 }
 
-// moveTenant tells a tenant's own ledger, which is what facts are judged by: its commits and those of facts have one
-// order on every store and node. It returns the tenant's floor.
+// moveTenant records it in a tenant's own ledger, which is what facts are judged by: its commits and those of facts
+// have one order on every store and node. It returns the tenant's floor.
 func (r *run) moveTenant(id string) (floor calendar.Micros, err error) {
 	if r.o.DryRun {
 		err = r.store.View(r.ctx, id, func(v store.View) (err error) {

@@ -19,7 +19,7 @@ const manifestVersion = 1
 type manifestJSON struct {
 	Version  int         `json:"version"`
 	Tenant   string      `json:"tenant"`
-	Ledger   string      `json:"ledger"` // tells ledgers of tenants apart that have one id in two deployments
+	Ledger   string      `json:"ledger"` // distinguishes ledgers of tenants that have one id in two deployments
 	Month    string      `json:"month"`
 	Rows     uint64      `json:"rows"`
 	Stay     uint64      `json:"adjusted_rows"`
@@ -54,7 +54,7 @@ type manifest struct {
 	month calendar.Month
 }
 
-// ledgerID tells ledgers apart without telling the salt.
+// ledgerID distinguishes ledgers without showing the salt.
 func ledgerID(t *tenant.Tenant) string {
 	sum := sha256.Sum256(append([]byte("tallystick archive of "+t.ID+"\x00"), t.Salt[:]...))
 	return hex.EncodeToString(sum[:6])

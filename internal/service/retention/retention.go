@@ -11,11 +11,11 @@
 //	            content, so that no archive is ever replaced by another one.
 //	read back   Every byte is read again from the storage and every row compared with the ledger's.
 //	base        The month's counters are recorded in the ledger: folding it again starts there.
-//	told        The row that says "archived" names the manifest and its hash.
+//	archived    The row that says "archived" names the manifest and its hash.
 //	prune       The store takes the rows away, and with them, sooner or later, their keys.
 //
-// A run that breaks off anywhere is repeated from the start: what is told already is not done again, and the rest is
-// done the same way as before.
+// A run that breaks off anywhere is repeated from the start: what is recorded already is not done again, and the rest
+// is done the same way as before.
 //
 // A month leaves whole. It has to be closed; it, and the longest bucket of a derived key, have to lie below the floor;
 // and so has the arrival of each of its rows plus the longest future bound. So keys leave with their rows, and
@@ -50,7 +50,7 @@ type Options struct {
 	DryRun bool
 	// Temp is where archives are put together before they go to the storage. Default: the system's.
 	Temp string
-	// Progress is told of each step and how far it has come. Default: nobody is.
+	// Progress gets each step and how far it has come. Default: nothing is called.
 	Progress func(step string, done, total uint64)
 }
 

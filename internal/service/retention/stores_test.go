@@ -84,7 +84,7 @@ func TestManySegmentsLeaveAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	if l.allLeft(&r); len(r.Months) < 3 || segments < 3 {
-		t.Fatalf("%d months in %d segments: too few to tell", len(r.Months), segments)
+		t.Fatalf("%d months in %d segments: too few to be sure", len(r.Months), segments)
 	}
 	l.compare()
 	for range 2 {

@@ -59,7 +59,7 @@ func (b *book) met(seq uint64) {
 	}
 }
 
-// settleBygone decides, after the first pass, which months have left. The last row leaves first, so it tells.
+// settleBygone decides, after the first pass, which months have left. The last row leaves first, so it shows.
 func (b *book) settleBygone() {
 	for _, a := range b.bygone.horizon.Archives {
 		if a.Last > 0 && !b.bygone.lasts[a.Last] {

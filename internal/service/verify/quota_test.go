@@ -206,7 +206,7 @@ func without(t *testing.T, from, to store.Store, drop func(*quota.Alert) bool) {
 	}
 }
 
-// limited is a ledger whose tenant and one customer have plans, and whose thresholds were told of.
+// limited is a ledger whose tenant and one customer have plans, and whose thresholds were reported.
 func limited(t *testing.T, s store.Store) {
 	t.Helper()
 	if err := storetest.Create(s, acme, storetest.NewMeter("calls", meter.Sum)); err != nil {

@@ -22,13 +22,13 @@ import (
 // member of its unique meters (two to three times that with the table around them), some 300 bytes for each counter
 // (400 where the tenant has plans), and the corrections and manual adjustments.
 
-// MaxDifferences bounds the list of a report. One wrong rule can make every counter differ; the first thousand tell as
+// MaxDifferences bounds the list of a report. One wrong rule can make every counter differ; the first thousand say as
 // much.
 const MaxDifferences = 1000
 
 // Options of a run.
 type Options struct {
-	// Progress is told how many rows were read, of how many: each is read twice. Default: nobody is.
+	// Progress gets how many rows were read, of how many: each is read twice. Default: nothing is called.
 	Progress func(done, total uint64)
 }
 

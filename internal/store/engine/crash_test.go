@@ -32,8 +32,8 @@ func tiny(fs vfs.FS, now func() time.Time) Options {
 }
 
 // Given workloads, alone and side by side, with restarts, when the power fails before any operation that changes a file
-// and takes any of what was not synced, then the next start has everything that anybody was told, whole batches, and
-// nothing else; and everything sent again is recognized or recorded, once.
+// and takes any of what was not synced, then the next start has everything that anybody was answered, whole batches,
+// and nothing else; and everything sent again is recognized or recorded, once.
 func TestPowerFailsAtEveryOperation(t *testing.T) {
 	l := newLab(t)
 	for seed := uint64(1); l.points() < crashFloor && !t.Failed(); seed++ {
@@ -88,7 +88,8 @@ type recovered struct {
 const crashWorkers = 2
 
 func newLab(t *testing.T) *lab {
-	l := &lab{t: t, clock: storetest.NewClock(), jobs: make(chan crashPoint, 64), rng: rand.New(rand.NewPCG(7, 11)), images: map[xxh3.Uint128]*image{}}
+	l := &lab{t: t, clock: storetest.NewClock(), jobs: make(chan crashPoint, 64), rng: rand.New(rand.NewPCG(7, 11)),
+		images: map[xxh3.Uint128]*image{}}
 	for range crashWorkers {
 		l.work.Go(func() {
 			for p := range l.jobs {
@@ -118,12 +119,13 @@ var survives = []int{0, 20, 50, 80, 100}
 // watch wraps files so that the power fails before every operation that changes them.
 func (l *lab) watch(mem *vfs.MemFS, log *diary, name string) vfs.FS {
 	return errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if op.Kind.ReadOrWrite() == errorfs.OpIsRead || op.Kind == errorfs.OpFileClose || op.Kind == errorfs.OpLock || op.Kind == errorfs.OpFilePreallocate {
+		if op.Kind.ReadOrWrite() == errorfs.OpIsRead || op.Kind == errorfs.OpFileClose || op.Kind == errorfs.OpLock ||
+			op.Kind == errorfs.OpFilePreallocate {
 			return nil
 		}
 		log.peek()
 		for _, percent := range survives {
-			// What was told is looked at first: the copy may know more, never less.
+			// What was answered is looked at first: the copy may know more, never less.
 			told := log.told()
 			l.mu.Lock()
 			rng := rand.New(rand.NewPCG(l.rng.Uint64(), 0))
@@ -131,7 +133,8 @@ func (l *lab) watch(mem *vfs.MemFS, log *diary, name string) vfs.FS {
 			n := l.taken
 			l.mu.Unlock()
 			clone := mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: rng})
-			l.jobs <- crashPoint{clone, log, told, fmt.Sprintf("%d (%s, before %d %s, %d%% survive)", n, name, op.Kind, op.Path, percent)}
+			l.jobs <- crashPoint{clone, log, told,
+				fmt.Sprintf("%d (%s, before %d %s, %d%% survive)", n, name, op.Kind, op.Path, percent)}
 		}
 		return nil
 	}))

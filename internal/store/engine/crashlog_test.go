@@ -22,7 +22,7 @@ import (
 	"github.com/tallystick/tallystick/internal/store/storetest"
 )
 
-// diary is what the outside world knows of a store: what it sent, and what it was told.
+// diary is what the outside world knows of a store: what it sent, and what it was answered.
 type diary struct {
 	mu    sync.Mutex // guards what follows
 	sent  []sentBatch
@@ -38,7 +38,7 @@ type sentBatch struct {
 	atomic bool     // and refused: nothing of its own is ever there
 }
 
-// note is one thing that somebody was told.
+// note is one thing that somebody was answered.
 type note struct {
 	tenant string
 	id     string // a fact that was answered with this seq
@@ -87,11 +87,14 @@ func (d *diary) holds(got map[string]*recovered, told int) error {
 		r := got[n.tenant]
 		switch {
 		case n.id != "" && r.rows[n.id] != n.seq:
-			return fmt.Errorf("%s was told that %q is row %d, now it is row %d", n.tenant, n.id, n.seq, r.rows[n.id])
+			return fmt.Errorf("%s was answered that %q is row %d, now it is row %d", n.tenant, n.id, n.seq,
+				r.rows[n.id])
 		case n.change && (r.head < n.seq || r.kinds[n.seq-1] != ledger.ChangeRow):
-			return fmt.Errorf("%s was told that row %d is a change, now it is not, of %d rows", n.tenant, n.seq, r.head)
+			return fmt.Errorf("%s was answered that row %d is a change, now it is not, of %d rows", n.tenant, n.seq,
+				r.head)
 		case n.tree != nil && r.trees[n.seq] != *n.tree:
-			return fmt.Errorf("%s was shown a root of %x after row %d, now it is %x", n.tenant, n.tree.Root(), n.seq, r.trees[n.seq].Root())
+			return fmt.Errorf("%s was shown a root of %x after row %d, now it is %x", n.tenant, n.tree.Root(), n.seq,
+				r.trees[n.seq].Root())
 		case r.count < n.count:
 			return fmt.Errorf("%s was shown %d facts in a counter, now it has %d", n.tenant, n.count, r.count)
 		}
@@ -248,7 +251,8 @@ func (l *lab) play(e *Engine, log *diary, rng *rand.Rand, phase int) error {
 	errs := make([]error, together)
 	var wg sync.WaitGroup
 	for i := range together {
-		s := &session{e: e, log: log, rng: rand.New(rand.NewPCG(rng.Uint64(), 0)), name: fmt.Sprint("p", phase, "s", i), low: map[string][]string{}}
+		s := &session{e: e, log: log, rng: rand.New(rand.NewPCG(rng.Uint64(), 0)), name: fmt.Sprint("p", phase, "s", i),
+			low: map[string][]string{}}
 		wg.Go(func() {
 			for range 3 {
 				if errs[i] == nil {
@@ -329,7 +333,8 @@ func (s *session) record(tenant string) error {
 	}
 	for range 1 + s.rng.IntN(2) {
 		content := 1 + s.rng.IntN(6)/5 // one in six differs
-		b.events = append(b.events, storetest.Fact(fmt.Sprint("shared-", s.rng.IntN(12)), "calls", "c", storetest.Ago(0), fmt.Sprint(content)))
+		b.events = append(b.events, storetest.Fact(fmt.Sprint("shared-", s.rng.IntN(12)), "calls", "c",
+			storetest.Ago(0), fmt.Sprint(content)))
 	}
 	if low := s.low[tenant]; len(low) > 0 && s.rng.IntN(2) == 0 {
 		id := "fix-" + low[0]
@@ -348,7 +353,8 @@ func (s *session) refuse(tenant string) error {
 	s.n++
 	id := s.name + "-" + strconv.Itoa(s.n)
 	b := sentBatch{tenant: tenant, atomic: true, own: []string{id, id + "'"}, events: []usage.Event{
-		storetest.Fact(id, "calls", "c", storetest.Ago(0), "1"), storetest.Fact("none", "nothing", "c", storetest.Ago(0), "1"),
+		storetest.Fact(id, "calls", "c", storetest.Ago(0), "1"),
+		storetest.Fact("none", "nothing", "c", storetest.Ago(0), "1"),
 		storetest.Fact(id+"'", "low", "d", storetest.Ago(0), "1"),
 	}}
 	s.log.mu.Lock()

@@ -35,7 +35,7 @@ type Options struct {
 	FS vfs.FS
 	// Now is the clock. Default: time.Now.
 	Now func() time.Time
-	// Fatal is told of a failure after which the process must end: a write or sync that failed. It should not
+	// Fatal gets a failure after which the process must end: a write or sync that failed. It should not
 	// return; if it does, the engine refuses everything from then on. Default: panic.
 	Fatal func(error)
 	// Damaged is called with damage of a sorted file, which is set aside and made again. Default: nothing is.
@@ -65,7 +65,7 @@ type Options struct {
 	SliceRows int
 	// CloseWithin is how long Close waits for Views and other reads under way. Default 10 s.
 	CloseWithin time.Duration
-	// Progress is told how far replaying the journal has come, in bytes. Default: nobody is.
+	// Progress gets how far replaying the journal has come, in bytes. Default: nothing is called.
 	Progress func(done, total int64)
 
 	locked  bool   // the caller holds the directory's lock

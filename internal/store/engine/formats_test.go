@@ -84,7 +84,8 @@ func TestFormatsPageReadsAStore(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	clock := storetest.NewClock()
 	open := func() *engine.Engine {
-		e, err := engine.Open(engine.Options{Dir: dir, Now: clock.Now, SegmentBytes: 64 << 10, IndexEntries: 128, CheckpointBytes: 4 << 10})
+		e, err := engine.Open(engine.Options{Dir: dir, Now: clock.Now, SegmentBytes: 64 << 10, IndexEntries: 128,
+			CheckpointBytes: 4 << 10})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -100,7 +101,8 @@ func TestFormatsPageReadsAStore(t *testing.T) {
 	p.readJournal()
 	p.readKeys()
 	if p.end[0] < 2 {
-		t.Errorf("the journal has %d segment: too few to tell that the page describes how they follow one another", p.end[0])
+		t.Errorf("the journal has %d segment: too few to be sure that the page describes how they follow one another",
+			p.end[0])
 	}
 	e = open()
 	defer func() { p.must(e.Close() == nil, "the store does not close") }()
@@ -111,7 +113,8 @@ func TestFormatsPageReadsAStore(t *testing.T) {
 
 // tell gives two tenants facts of all kinds, some at once.
 func tell(t testing.TB, e *engine.Engine, clock *storetest.Clock) {
-	peak, people, derived := storetest.NewMeter("peak", meter.Max), storetest.NewMeter("people", meter.Unique), storetest.NewMeter("derived", meter.Sum)
+	peak, people, derived := storetest.NewMeter("peak", meter.Max), storetest.NewMeter("people", meter.Unique),
+		storetest.NewMeter("derived", meter.Sum)
 	peak.EventType, peak.ValueProperty = "call", "v"
 	people.EventType, people.UniqueProperty = "call", "u"
 	derived.KeyPolicy = meter.DerivedKey
@@ -139,12 +142,16 @@ func tell(t testing.TB, e *engine.Engine, clock *storetest.Clock) {
 				name, at := fmt.Sprintf("%s-%d", id, round), storetest.Ago(time.Duration(round)*4*time.Hour)
 				pad := storetest.Text("pad", strings.Repeat("x", 50*round))
 				record(id,
-					storetest.Fact(name+"-long", "sum", "c1", at, "1"), storetest.Fact(name, "sum", "c1", at, fmt.Sprint(round, ".125")),
+					storetest.Fact(name+"-long", "sum", "c1", at, "1"),
+					storetest.Fact(name, "sum", "c1", at, fmt.Sprint(round, ".125")),
 					storetest.On(storetest.With(storetest.Fact(name+"/r", "sum", "c2", at, "16511"), pad), "gpu"),
 					storetest.Untimed(storetest.Fact(name+"?", "sum", "é", 0, "16512")),
-					storetest.Call(name+"-call", "call", "c1", at, storetest.Number("v", fmt.Sprint(round*200)), storetest.Text("u", fmt.Sprint("who", round%3))),
-					storetest.Fact("", "derived", "c1", at, "3"), storetest.Fact("told", "derived", "c3", at, "0.000000000001"))
-				record(id, storetest.Correction(name+"-fix", name, "0.5"), storetest.OfMeter(storetest.Correction(name+"-fix2", name+"-call", "1"), "peak"),
+					storetest.Call(name+"-call", "call", "c1", at, storetest.Number("v", fmt.Sprint(round*200)),
+						storetest.Text("u", fmt.Sprint("who", round%3))),
+					storetest.Fact("", "derived", "c1", at, "3"),
+					storetest.Fact("told", "derived", "c3", at, "0.000000000001"))
+				record(id, storetest.Correction(name+"-fix", name, "0.5"),
+					storetest.OfMeter(storetest.Correction(name+"-fix2", name+"-call", "1"), "peak"),
 					storetest.Correction(name+"-fix3", name+"-long", "-1"))
 			})
 		}
@@ -162,7 +169,8 @@ func tell(t testing.TB, e *engine.Engine, clock *storetest.Clock) {
 			return err
 		})
 		change(id, func(tx store.Tx) error { return storetest.ClosePeriod(tx, storetest.Month) })
-		record(id, storetest.Fact("closed", "sum", "c1", storetest.Ago(0), "7"), storetest.Correction("closed-fix", "closed", "-7"))
+		record(id, storetest.Fact("closed", "sum", "c1", storetest.Ago(0), "7"),
+			storetest.Correction("closed-fix", "closed", "-7"))
 		importEntries(t, e, id)
 	}
 }
@@ -174,10 +182,14 @@ func importEntries(t testing.TB, e *engine.Engine, id string) {
 		s.First, s.At = v.Head().Seq+1, v.Head().Clock
 		return nil
 	})
-	full := account.Row{Entry: account.Entry{ID: "E1", Account: "A", Type: account.Debit, Amount: storetest.Amount("5.5"), Time: s.At - 9,
-		Given: account.GivenTime | account.GivenSequence, Sequence: 1 << 40, Counter: "B", Transfer: "T", Hold: "H", Expires: s.At + 9,
-		Corrects: "E0", Reason: "wrong", Metadata: `{"a":1}`}, System: true, Gap: true, Version: 7, Balance: storetest.Amount("-12.25"), Held: storetest.Amount("3")}
-	least := account.Row{Entry: account.Entry{ID: "E2", Account: "A", Type: account.Credit, Amount: storetest.Amount("1"), Time: s.At}, Late: true}
+	full := account.Row{Entry: account.Entry{ID: "E1", Account: "A", Type: account.Debit,
+		Amount: storetest.Amount("5.5"), Time: s.At - 9,
+		Given: account.GivenTime | account.GivenSequence, Sequence: 1 << 40, Counter: "B", Transfer: "T", Hold: "H",
+		Expires:  s.At + 9,
+		Corrects: "E0", Reason: "wrong", Metadata: `{"a":1}`}, System: true, Gap: true, Version: 7,
+		Balance: storetest.Amount("-12.25"), Held: storetest.Amount("3")}
+	least := account.Row{Entry: account.Entry{ID: "E2", Account: "A", Type: account.Credit,
+		Amount: storetest.Amount("1"), Time: s.At}, Late: true}
 	for i, r := range []*account.Row{&full, &least} {
 		s.Rows = append(s.Rows, ledger.Row{Seq: s.First + uint64(i), At: s.At, By: fmt.Sprint("bank", i), Entry: r})
 	}
@@ -225,16 +237,20 @@ func (p *page) readJournal() {
 			continue
 		}
 		le := binary.LittleEndian
-		p.must(string(b[:8]) == "TALLYJNL" && le.Uint32(b[8:]) == 1 && le.Uint32(b[12:]) == n && [16]byte(b[16:32]) == p.id, "%s: header", name)
-		p.must(int(le.Uint32(b[32:])) == len(b) && le.Uint32(b[60:]) == crc32.Checksum(b[:60], pageCRC) && allZero(b[64:4096]), "%s: header", name)
-		p.must(n == 1 && le.Uint32(b[36:]) == 0 || n > 1 && le.Uint32(b[36:]) == p.end[1], "%s: end of the segment before", name)
+		p.must(string(b[:8]) == "TALLYJNL" && le.Uint32(b[8:]) == 1 && le.Uint32(b[12:]) == n &&
+			[16]byte(b[16:32]) == p.id, "%s: header", name)
+		p.must(int(le.Uint32(b[32:])) == len(b) && le.Uint32(b[60:]) == crc32.Checksum(b[:60], pageCRC) &&
+			allZero(b[64:4096]), "%s: header", name)
+		p.must(n == 1 && le.Uint32(b[36:]) == 0 || n > 1 && le.Uint32(b[36:]) == p.end[1],
+			"%s: end of the segment before", name)
 		at := uint32(4096)
 		for int(at)+12 <= len(b) && le.Uint32(b[at:]) != 0 {
 			size := le.Uint32(b[at:])
 			place := le.AppendUint32(le.AppendUint32(le.AppendUint32(p.id[:len(p.id):len(p.id)], n), at), size)
 			check := crc32.Checksum(place, pageCRC)
 			payload := b[at+12 : at+12+size]
-			p.must(le.Uint32(b[at+4:]) == check && le.Uint32(b[at+8:]) == crc32.Update(check, pageCRC, payload), "%s: record at %d", name, at)
+			p.must(le.Uint32(b[at+4:]) == check && le.Uint32(b[at+8:]) == crc32.Update(check, pageCRC, payload),
+				"%s: record at %d", name, at)
 			p.readGroup(payload, slugs)
 			at += 12 + size
 		}
@@ -263,7 +279,8 @@ func (p *page) readGroup(payload []byte, slugs map[uint32]map[uint32]string) {
 			}
 			s.rows = append(s.rows, r)
 		}
-		p.must(rows > 0 && len(c.b) == 0, "section of tenant %d from %d: %d rows, %d bytes left over", s.tenant, s.first, rows, len(c.b))
+		p.must(rows > 0 && len(c.b) == 0, "section of tenant %d from %d: %d rows, %d bytes left over", s.tenant,
+			s.first, rows, len(c.b))
 		p.sections = append(p.sections, s)
 		at += 4 + size
 	}
@@ -289,7 +306,8 @@ func (c *cursor) entry(at int64) []string {
 	for range 8 {
 		out = append(out, c.string())
 	}
-	out = append(out, c.amount(), fmt.Sprint(at+c.varint()), fmt.Sprint(c.uvarint()), fmt.Sprint(c.varint()), fmt.Sprint(c.uvarint()))
+	out = append(out, c.amount(), fmt.Sprint(at+c.varint()), fmt.Sprint(c.uvarint()), fmt.Sprint(c.varint()),
+		fmt.Sprint(c.uvarint()))
 	return append(out, c.amount(), c.amount())
 }
 
@@ -435,7 +453,8 @@ func (c *cursor) row(r *pageRow, s *pageSection, key string, last int64, slugs m
 
 func (c *cursor) outcome(r *pageRow) pageOutcome {
 	flags := c.byte()
-	o := pageOutcome{Meter: uint32(c.uvarint()), Why: flags & 7, Overage: flags&0x08 != 0, Value: r.Quantity, Base: "0", Amount: "0"}
+	o := pageOutcome{Meter: uint32(c.uvarint()), Why: flags & 7, Overage: flags&0x08 != 0, Value: r.Quantity, Base: "0",
+		Amount: "0"}
 	if flags&0x10 == 0 {
 		o.Value = c.amount()
 	}
@@ -455,9 +474,11 @@ func (c *cursor) outcome(r *pageRow) pageOutcome {
 func (p *page) readKeys() {
 	le, m := binary.LittleEndian, p.file("keys", "MANIFEST")
 	runs := int(le.Uint32(m[56:]))
-	p.must(string(m[:8]) == "tallykey" && le.Uint32(m[8:]) == 1 && [16]byte(m[16:32]) == p.id && len(m) == 64+32*runs, "MANIFEST")
+	p.must(string(m[:8]) == "tallykey" && le.Uint32(m[8:]) == 1 && [16]byte(m[16:32]) == p.id && len(m) == 64+32*runs,
+		"MANIFEST")
 	p.must(le.Uint32(m[60+32*runs:]) == crc32.Checksum(m[:60+32*runs], pageCRC), "MANIFEST: check")
-	p.must(le.Uint32(m[48:]) == p.end[0] && le.Uint32(m[52:]) == p.end[1], "MANIFEST: mark, the journal ends at %v", p.end)
+	p.must(le.Uint32(m[48:]) == p.end[0] && le.Uint32(m[52:]) == p.end[1], "MANIFEST: mark, the journal ends at %v",
+		p.end)
 	partitions, seed, keys := le.Uint32(m[12:]), le.Uint64(m[32:]), map[[2]uint64][2]uint64{}
 	for i := range runs {
 		r := m[60+32*i:]
@@ -468,21 +489,27 @@ func (p *page) readKeys() {
 		lines := le.Uint64(foot[60:])
 		filter := b[4096*blocks:][:64*lines]
 		fence := b[4096*blocks+len(filter):][:8*blocks]
-		p.must(string(foot[:8]) == "tallyrun" && le.Uint32(foot[8:]) == 1 && [16]byte(foot[16:32]) == p.id && le.Uint64(foot[32:]) == number, "run %d: footer", number)
-		p.must(bytes.Equal(foot[12:16], r[8:12]) && le.Uint32(foot[40:]) == partitions && bytes.Equal(foot[44:60], r[12:28]), "run %d: footer", number)
-		p.must(le.Uint32(foot[76:]) == crc32.Checksum(foot[:76], pageCRC) && bytes.Equal(foot[76:], r[28:32]), "run %d: check of the footer", number)
-		p.must(le.Uint32(foot[68:]) == crc32.Checksum(filter, pageCRC) && le.Uint32(foot[72:]) == crc32.Checksum(fence, pageCRC), "run %d: checks", number)
+		p.must(string(foot[:8]) == "tallyrun" && le.Uint32(foot[8:]) == 1 && [16]byte(foot[16:32]) == p.id &&
+			le.Uint64(foot[32:]) == number, "run %d: footer", number)
+		p.must(bytes.Equal(foot[12:16], r[8:12]) && le.Uint32(foot[40:]) == partitions &&
+			bytes.Equal(foot[44:60], r[12:28]), "run %d: footer", number)
+		p.must(le.Uint32(foot[76:]) == crc32.Checksum(foot[:76], pageCRC) && bytes.Equal(foot[76:], r[28:32]),
+			"run %d: check of the footer", number)
+		p.must(le.Uint32(foot[68:]) == crc32.Checksum(filter, pageCRC) &&
+			le.Uint32(foot[72:]) == crc32.Checksum(fence, pageCRC), "run %d: checks", number)
 		p.must(len(b) == 4096*blocks+len(filter)+len(fence)+80, "run %d: length", number)
 		for n := range int(entries) {
 			block := b[4096*(n/157):][:4096]
 			from := uint32(number)*0x9e3779b1 ^ uint32(number>>32) ^ uint32(n/157)
-			p.must(le.Uint32(block[4092:]) == crc32.Update(from, pageCRC, block[:4092]), "run %d: block %d", number, n/157)
+			p.must(le.Uint32(block[4092:]) == crc32.Update(from, pageCRC, block[:4092]), "run %d: block %d", number,
+				n/157)
 			entry := block[26*(n%157):][:26]
 			hi, lo := le.Uint64(entry), le.Uint64(entry[8:])
 			p.must(n%157 != 0 || le.Uint64(fence[8*(n/157):]) == hi, "run %d: fence", number)
 			line, _ := bits.Mul64(hi<<bits.TrailingZeros32(partitions/width), lines)
 			for word := range 8 {
-				p.must(le.Uint64(filter[64*int(line)+8*word:])>>(lo>>(6*word)%64)&1 == 1, "run %d: key %d is not in the filter", number, n)
+				p.must(le.Uint64(filter[64*int(line)+8*word:])>>(lo>>(6*word)%64)&1 == 1,
+					"run %d: key %d is not in the filter", number, n)
 			}
 			keys[[2]uint64{hi, lo}] = [2]uint64{uint64(le.Uint32(entry[16:])), le.Uint64(append(entry[20:26:26], 0, 0))}
 		}
@@ -491,8 +518,10 @@ func (p *page) readKeys() {
 		for i := range s.rows {
 			if r := &s.rows[i]; r.Change == nil && r.Entry == nil {
 				hash := xxh3.Hash128Seed(append(le.AppendUint32(nil, s.tenant), string(r.Space)+r.Key...), seed)
-				want, at := [2]uint64{xxh3.HashSeed(p.content(r), seed) & 0xffffffff, r.Seq}, [2]uint64{hash.Hi, hash.Lo}
-				p.must(keys[at] == want, "key %q of tenant %d: check and seq %d, want %d", r.Key, s.tenant, keys[at], want)
+				want, at := [2]uint64{xxh3.HashSeed(p.content(r), seed) & 0xffffffff, r.Seq},
+					[2]uint64{hash.Hi, hash.Lo}
+				p.must(keys[at] == want, "key %q of tenant %d: check and seq %d, want %d", r.Key, s.tenant, keys[at],
+					want)
 				delete(keys, at)
 			}
 		}
@@ -506,7 +535,8 @@ func (p *page) content(r *pageRow) []byte {
 	for i, f := range []struct {
 		stated bool
 		text   string
-	}{{r.Space == 'c', r.ID}, {r.Given&0x04 != 0, r.Meter}, {r.Given&0x08 != 0, r.Type}, {r.Given&0x10 != 0, r.Customer}, {r.Given&0x20 != 0, r.Resource}} {
+	}{{r.Space == 'c', r.ID}, {r.Given&0x04 != 0, r.Meter}, {r.Given&0x08 != 0, r.Type},
+		{r.Given&0x10 != 0, r.Customer}, {r.Given&0x20 != 0, r.Resource}} {
 		if f.stated {
 			b = appendText(append(b, byte(i+1)), f.text)
 		}
@@ -552,7 +582,10 @@ func (p *page) compare(e *engine.Engine, id string, number uint32) {
 		}
 	}
 	err := e.View(context.Background(), id, func(v store.View) error {
-		_, _, err := v.Rows(0, store.RowHint{Events: true, Changes: true, Entries: true}, func(r *ledger.Row) bool { got = append(got, plain(r)); return true })
+		_, _, err := v.Rows(0, store.RowHint{Events: true, Changes: true, Entries: true}, func(r *ledger.Row) bool {
+			got = append(got, plain(r))
+			return true
+		})
 		if root := v.Head().Tree.Root(); !bytes.Equal(root[:], merkle(leaves)) {
 			p.t.Errorf("tenant %s: the page's root is %x, the engine's %x", id, merkle(leaves), root)
 		}
@@ -615,19 +648,22 @@ func plain(r *ledger.Row) pageRow {
 			if c.State.Critical {
 				critical = "\x01"
 			}
-			out.Change = append(out.Change, strings.Clone(c.State.ID), string([]byte{c.State.Version}), critical, string(c.State.Data))
+			out.Change = append(out.Change, strings.Clone(c.State.ID), string([]byte{c.State.Version}), critical,
+				string(c.State.Data))
 		}
 		return out
 	}
 	v := r.Event
 	out.Given, out.Space, out.Time, out.Quantity = byte(v.Given), byte(v.Key.Space), int64(v.Time), v.Quantity.String()
-	for to, s := range map[*string]string{&out.Key: v.Key.Name, &out.ID: v.ID, &out.Meter: v.Meter, &out.Type: v.Type, &out.Customer: v.Customer,
+	for to, s := range map[*string]string{&out.Key: v.Key.Name, &out.ID: v.ID, &out.Meter: v.Meter, &out.Type: v.Type,
+		&out.Customer: v.Customer,
 		&out.Resource: v.Resource, &out.Properties: v.Properties, &out.Corrects: v.Corrects, &out.Reason: v.Reason} {
 		*to = strings.Clone(s)
 	}
 	for _, o := range v.Outcomes {
-		out.Outcomes = append(out.Outcomes, pageOutcome{Meter: o.Meter, Why: byte(o.Why), Overage: o.Overage, Value: o.Value.String(),
-			Base: o.Base.String(), Member: strings.Clone(o.Member), Amount: o.Amount.String()})
+		out.Outcomes = append(out.Outcomes,
+			pageOutcome{Meter: o.Meter, Why: byte(o.Why), Overage: o.Overage, Value: o.Value.String(),
+				Base: o.Base.String(), Member: strings.Clone(o.Member), Amount: o.Amount.String()})
 	}
 	return out
 }
@@ -658,7 +694,8 @@ func plainEntry(e *account.Row) []string {
 	for _, s := range []string{e.ID, e.Account, e.Counter, e.Transfer, e.Hold, e.Corrects, e.Reason, e.Metadata} {
 		out = append(out, strings.Clone(s))
 	}
-	out = append(out, e.Amount.String(), fmt.Sprint(int64(e.Time)), fmt.Sprint(e.Sequence), fmt.Sprint(int64(e.Expires)))
+	out = append(out, e.Amount.String(), fmt.Sprint(int64(e.Time)), fmt.Sprint(e.Sequence),
+		fmt.Sprint(int64(e.Expires)))
 	return append(out, fmt.Sprint(e.Version), e.Balance.String(), e.Held.String())
 }
 

@@ -217,14 +217,16 @@ func TestGivingUpInTheQueueLeavesNoTrace(t *testing.T) {
 	queued(e, 1)
 	cancel()
 	if err := <-answer; !errors.Is(err, context.Canceled) {
-		t.Errorf("the caller was told %v", err)
+		t.Errorf("the caller was answered %v", err)
 	}
 	if _, err := e.Record(ctx, store.Batch{Tenant: "globex", Events: one("never")}); !errors.Is(err, context.Canceled) {
-		t.Errorf("a caller that had given up before was told %v", err)
+		t.Errorf("a caller that had given up before was answered %v", err)
 	}
 	letGo()
-	vs, err := e.Record(context.Background(), store.Batch{Tenant: "globex", Events: append(one("gone"), one("never")...)})
-	if err != nil || vs[0].Status != usage.Accepted || vs[1].Status != usage.Accepted || vs[0].Seq != uint64(2+len(crashMeters())) {
+	vs, err := e.Record(context.Background(),
+		store.Batch{Tenant: "globex", Events: append(one("gone"), one("never")...)})
+	if err != nil || vs[0].Status != usage.Accepted || vs[1].Status != usage.Accepted ||
+		vs[0].Seq != uint64(2+len(crashMeters())) {
 		t.Errorf("what was given up on left a trace: %+v, %v", vs, err)
 	}
 	mustEnd(t, e)
@@ -242,7 +244,8 @@ func TestCloseAnswersEverybody(t *testing.T) {
 	answers := make(chan answer, callers)
 	for i := range callers {
 		go func() {
-			vs, err := e.Record(context.Background(), store.Batch{Tenant: crashTenants[i%2], Events: one(fmt.Sprint("w", i))})
+			vs, err := e.Record(context.Background(),
+				store.Batch{Tenant: crashTenants[i%2], Events: one(fmt.Sprint("w", i))})
 			answers <- answer{vs, err}
 		}()
 	}
@@ -259,7 +262,7 @@ func TestCloseAnswersEverybody(t *testing.T) {
 	letGo()
 	for range callers {
 		if a := <-answers; a.err != nil || a.vs[0].Status != usage.Accepted {
-			t.Errorf("a waiting caller was told %+v, %v", a.vs, a.err)
+			t.Errorf("a waiting caller was answered %+v, %v", a.vs, a.err)
 		}
 	}
 	if err := <-closed; err != nil {
@@ -267,6 +270,6 @@ func TestCloseAnswersEverybody(t *testing.T) {
 	}
 	_, err := e.Record(context.Background(), store.Batch{Tenant: "acme", Events: one("late")})
 	if !problem.Is(err, problem.Unavailable) {
-		t.Errorf("a caller after the close was told %v", err)
+		t.Errorf("a caller after the close was answered %v", err)
 	}
 }

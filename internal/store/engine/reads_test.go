@@ -72,7 +72,7 @@ func TestReadyNoticesACommitterThatStandsStill(t *testing.T) {
 	gone, leave := context.WithCancel(context.Background())
 	leave()
 	if err := e.Ready(gone); !errors.Is(err, context.Canceled) {
-		t.Errorf("a caller that has left was told %v", err)
+		t.Errorf("a caller that has left was answered %v", err)
 	}
 	letGo()
 	for range 3 {
@@ -120,7 +120,8 @@ func TestCloseGivesUpOnAViewThatDoesNotEnd(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
-	if err := e.View(context.Background(), "acme", func(store.View) error { return nil }); !problem.Is(err, problem.Unavailable) {
+	if err := e.View(context.Background(), "acme",
+		func(store.View) error { return nil }); !problem.Is(err, problem.Unavailable) {
 		t.Errorf("a View after it: %v", err)
 	}
 	if err := e.release(); err != nil { // in place of the end of the process

@@ -125,7 +125,8 @@ func (t *book) facts(id usage.CounterID, upTo uint64) []fact {
 }
 
 func (t *book) left(id usage.CounterID, r *ledger.Row, o usage.Outcome, upTo uint64) fact {
-	all, onTime := usage.Effective{Quantity: o.Value, Counts: true}, usage.Effective{Quantity: o.Value, Counts: o.Why == usage.OnTime}
+	all, onTime := usage.Effective{Quantity: o.Value, Counts: true},
+		usage.Effective{Quantity: o.Value, Counts: o.Why == usage.OnTime}
 	for _, i := range t.corrections[r.Event.Key.ID()] {
 		c := &t.rows[i]
 		if c.Seq > upTo || c.Kind() != ledger.EventRow {

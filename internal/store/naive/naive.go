@@ -199,7 +199,8 @@ func (s *Store) Import(ctx context.Context, id string, sec ledger.Section) error
 		return err
 	}
 	if sec.First != t.head.Seq+1 || len(sec.Rows) == 0 {
-		return problem.New(problem.Conflict, "the ledger of %s ends with row %d: a section from %d on does not follow", id, t.head.Seq, sec.First)
+		return problem.New(problem.Conflict, "the ledger of %s ends with row %d: a section from %d on does not follow",
+			id, t.head.Seq, sec.First)
 	}
 	if err := t.resident.CheckKeptHere(); err != nil {
 		return err
@@ -373,5 +374,6 @@ func (t *book) seal(from int) {
 }
 
 func byPlace(a, b store.CounterPlace) int {
-	return cmp.Or(cmp.Compare(a.Month, b.Month), strings.Compare(a.Meter, b.Meter), strings.Compare(a.Customer, b.Customer))
+	return cmp.Or(cmp.Compare(a.Month, b.Month), strings.Compare(a.Meter, b.Meter),
+		strings.Compare(a.Customer, b.Customer))
 }

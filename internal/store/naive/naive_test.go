@@ -65,19 +65,24 @@ func TestSuiteObjects(t *testing.T) {
 		}, []string{
 			"nothing of one tenant is found in another",
 		}},
-		{"acknowledges what it did not keep", func(s store.Store) store.Store { return recording{s, losesLast} }, []string{
-			"a batch is judged in order and numbered without gaps",
-			"of many deliveries of a fact at once exactly one is accepted",
-			"a fact sent again later is a duplicate of the first row",
-		}},
-		{"calls a conflict a duplicate", func(s store.Store) store.Store { return recording{s, hidesConflicts} }, []string{
-			"the same key with other content is a conflict and changes nothing",
-		}},
+		{"acknowledges what it did not keep", func(s store.Store) store.Store { return recording{s, losesLast} },
+			[]string{
+				"a batch is judged in order and numbered without gaps",
+				"of many deliveries of a fact at once exactly one is accepted",
+				"a fact sent again later is a duplicate of the first row",
+			}},
+		{"calls a conflict a duplicate", func(s store.Store) store.Store { return recording{s, hidesConflicts} },
+			[]string{
+				"the same key with other content is a conflict and changes nothing",
+			}},
 		{"commits a batch in parts", func(s store.Store) store.Store { return recording{s, splits} }, []string{
 			"the rows of a batch are one section with one time",
 			"a batch over the bound is refused whole, one at the bound is judged",
 		}},
-		{"remembers revoked keys", func(s store.Store) store.Store { return &stale{Store: s, seen: map[string]tenant.APIKey{}} }, []string{
+		{"remembers revoked keys", func(s store.Store) store.Store {
+			return &stale{Store: s,
+				seen: map[string]tenant.APIKey{}}
+		}, []string{
 			"a revoked key is revoked when the update returns",
 		}},
 	} {
@@ -97,7 +102,9 @@ func TestSuiteObjects(t *testing.T) {
 func TestSuiteObjectsToAmnesia(t *testing.T) {
 	const name = "a fact sent again later is a duplicate of the first row"
 	clock := storetest.NewClock()
-	b := storetest.Bench{Store: open(clock.Now), Clock: clock, Reopen: func(store.Store) store.Store { return open(clock.Now) }}
+	b := storetest.Bench{Store: open(clock.Now), Clock: clock, Reopen: func(store.Store) store.Store {
+		return open(clock.Now)
+	}}
 	if got := attempt(func(r *recorder) { caseNamed(t, name).Try(r, b) }); len(got) == 0 {
 		t.Error("the case passed a store that came back empty")
 	}
@@ -115,7 +122,8 @@ func TestCompareObjects(t *testing.T) {
 		if differently == "quantity" {
 			quantity = "5.000000000001"
 		}
-		events := []usage.Event{storetest.Fact("a", "calls", "c", storetest.Ago(0), quantity), storetest.Correction("b", "a", "-1")}
+		events := []usage.Event{storetest.Fact("a", "calls", "c", storetest.Ago(0), quantity),
+			storetest.Correction("b", "a", "-1")}
 		if differently == "row" {
 			events = events[:1]
 		}

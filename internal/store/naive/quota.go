@@ -57,7 +57,8 @@ func (t *book) alerted(id usage.CounterID, upTo uint64) (highest uint16) {
 		if r.Change == nil || r.Seq > upTo {
 			continue
 		}
-		if a := effectOf(r).Alert; a != nil && (usage.CounterID{Meter: a.Meter, Customer: a.Customer, Month: a.Month}) == id {
+		if a := effectOf(r).Alert; a != nil &&
+			(usage.CounterID{Meter: a.Meter, Customer: a.Customer, Month: a.Month}) == id {
 			highest = max(highest, a.Threshold)
 		}
 	}

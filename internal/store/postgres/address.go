@@ -34,7 +34,8 @@ func ReserveMove(ctx context.Context, databaseURL string) (release func(), err e
 	if err != nil {
 		return nil, fmt.Errorf("connect to reserve the database: %w", err)
 	}
-	release = func() { _ = conn.Close(context.WithoutCancel(ctx)) } // the lock ends with its connection, however that ends
+	// the lock ends with its connection, however that ends
+	release = func() { _ = conn.Close(context.WithoutCancel(ctx)) }
 	var got bool
 	if err := conn.QueryRow(ctx, "SELECT pg_try_advisory_lock($1)", int64(moveLock)).Scan(&got); err != nil {
 		release()

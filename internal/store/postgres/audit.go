@@ -27,12 +27,14 @@ var auditEvents = func() (all [1 << len(auditFilters)]*statement) {
 			}
 		}
 		all[set] = &statement{name: fmt.Sprintf("audit_events_%d", set), choosy: true,
-			sql: "SELECT seq, at, type, source, actor, entity_type, entity_id, payload FROM changes WHERE " + where + " ORDER BY seq DESC OFFSET $4 LIMIT $5"}
+			sql: "SELECT seq, at, type, source, actor, entity_type, entity_id, payload FROM changes WHERE " + where +
+				" ORDER BY seq DESC OFFSET $4 LIMIT $5"}
 	}
 	return all
 }()
 
-var firstChangeAt = &statement{name: "first_change_at", choosy: true, sql: "SELECT seq FROM changes WHERE tenant_id = $1 AND at >= $2 ORDER BY at, seq LIMIT 1"}
+var firstChangeAt = &statement{name: "first_change_at", choosy: true,
+	sql: "SELECT seq FROM changes WHERE tenant_id = $1 AND at >= $2 ORDER BY at, seq LIMIT 1"}
 
 // AuditEvents implements store.View. What a transaction appended itself is newer than all that is committed.
 func (v *view) AuditEvents(q store.AuditQuery) ([]ledger.Row, error) {
@@ -55,7 +57,8 @@ func (v *view) AuditEvents(q store.AuditQuery) ([]ledger.Row, error) {
 	if err != nil {
 		return nil, err
 	}
-	params := [][]byte{int8Param(first), int8Param(below), int8Param(int64(q.Offset)), int8Param(int64(q.Limit - len(out)))}
+	params := [][]byte{int8Param(first), int8Param(below), int8Param(int64(q.Offset)),
+		int8Param(int64(q.Limit - len(out)))}
 	set := 0
 	for i, value := range [...]string{q.EntityType, q.EntityID, q.Type, q.Source} {
 		if !clean(value) {

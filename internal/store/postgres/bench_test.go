@@ -60,7 +60,8 @@ func (s *stream) events(n int) []usage.Event {
 // event is the event of that number, always the same.
 func (s *stream) event(n int) usage.Event {
 	at := s.now.Add(-time.Duration(n%3600) * time.Millisecond)
-	return storetest.Fact(fmt.Sprintf("evt_%016x_%08d", s.name, n), "calls", fmt.Sprint("customer-", n*31%benchCustomers), at, "1")
+	return storetest.Fact(fmt.Sprintf("evt_%016x_%08d", s.name, n), "calls",
+		fmt.Sprint("customer-", n*31%benchCustomers), at, "1")
 }
 
 // submit has so many submitters deliver b.N events in batches, and reports the rate.
@@ -118,7 +119,8 @@ func bytesPerRow(b *testing.B, url string) (bytes float64) {
 		b.Fatal(err)
 	}
 	defer func() { _ = conn.Close(ctx) }()
-	const query = "SELECT pg_total_relation_size('tallystick.usage_events')::float8 / count(*) FROM tallystick.usage_events"
+	const query = "SELECT pg_total_relation_size('tallystick.usage_events')::float8 / count(*) FROM " +
+		"tallystick.usage_events"
 	if err := conn.QueryRow(ctx, query).Scan(&bytes); err != nil {
 		b.Fatal(err)
 	}
@@ -143,8 +145,10 @@ type reference struct{ pool *pgxpool.Pool }
 
 func handwritten(b *testing.B, conns int) *reference {
 	url := benchURL(b)
-	err := pgtest.Exec(url, `CREATE TABLE events (tenant text NOT NULL, key text NOT NULL, meter text NOT NULL, customer text NOT NULL, time timestamptz NOT NULL,
-			quantity numeric(38,12) NOT NULL, at timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (tenant, key));
+	err := pgtest.Exec(url,
+		`CREATE TABLE events (tenant text NOT NULL, key text NOT NULL, meter text NOT NULL, customer text NOT NULL,
+			time timestamptz NOT NULL, quantity numeric(38,12) NOT NULL, at timestamptz NOT NULL DEFAULT now(),
+			PRIMARY KEY (tenant, key));
 		CREATE TABLE counters (tenant text NOT NULL, meter text NOT NULL, customer text NOT NULL, month date NOT NULL,
 			count bigint NOT NULL, sum numeric(38,12) NOT NULL, PRIMARY KEY (tenant, meter, customer, month))`)
 	if err != nil {
@@ -169,14 +173,17 @@ const insertByHand = `WITH new AS (
 	ON CONFLICT (tenant, key) DO NOTHING RETURNING key, meter, customer, time, quantity
 ), counted AS (
 	INSERT INTO counters (tenant, meter, customer, month, count, sum)
-	SELECT 'acme', meter, customer, date_trunc('month', time), count(*), sum(quantity) FROM new GROUP BY 1, 2, 3, 4 ORDER BY 2, 3, 4
-	ON CONFLICT (tenant, meter, customer, month) DO UPDATE SET count = counters.count + excluded.count, sum = counters.sum + excluded.sum
+	SELECT 'acme', meter, customer, date_trunc('month', time), count(*), sum(quantity) FROM new
+	GROUP BY 1, 2, 3, 4 ORDER BY 2, 3, 4
+	ON CONFLICT (tenant, meter, customer, month) DO UPDATE
+		SET count = counters.count + excluded.count, sum = counters.sum + excluded.sum
 ) SELECT key FROM new`
 
 // insert writes the events in one transaction.
 func (r *reference) insert(events []usage.Event) error {
 	n := len(events)
-	keys, meters, customers, times, quantities := make([]string, n), make([]string, n), make([]string, n), make([]time.Time, n), make([]int64, n)
+	keys, meters, customers, times, quantities := make([]string, n), make([]string, n), make([]string, n),
+		make([]time.Time, n), make([]int64, n)
 	for i := range events {
 		e := &events[i]
 		keys[i], meters[i], customers[i], times[i], quantities[i] = e.ID, e.Meter, e.Customer, e.Time.Time(), 1

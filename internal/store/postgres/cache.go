@@ -14,7 +14,7 @@ const maxCells = 50_000
 // cache is what a node remembers of a tenant between its own commits. It holds for one head only: when the head under
 // the lock is another one, another node has written and everything here is forgotten. A number alone does not make a
 // head the same: a database that failed over to a replica without its last commits gives the same numbers to other
-// rows, and the tree tells them apart. The lane's turn guards it.
+// rows, and the tree distinguishes them. The lane's turn guards it.
 type cache struct {
 	head   ledger.Head // that the cache is about; zero: about none
 	cells  map[usage.CounterID]*cell

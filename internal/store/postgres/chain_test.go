@@ -28,7 +28,8 @@ func largest(t *testing.T) (s *Store, url string, facts []usage.Event) {
 		t.Fatal(err)
 	}
 	for i := range 2*chunk + chunk/2 {
-		facts = append(facts, storetest.Fact(fmt.Sprint("fact-", i), "peak", "ada", storetest.Ago(time.Minute), fmt.Sprint(i+1)))
+		facts = append(facts, storetest.Fact(fmt.Sprint("fact-", i), "peak", "ada", storetest.Ago(time.Minute),
+			fmt.Sprint(i+1)))
 	}
 	return s, url, facts
 }
@@ -77,7 +78,8 @@ func TestACounterWhoseRowsAreMissing(t *testing.T) {
 	if err := pgtest.Exec(url, "DELETE FROM tallystick.usage_events WHERE key = 'cfact-4'"); err != nil {
 		t.Fatal(err)
 	}
-	_, err := s.Record(context.Background(), store.Batch{Tenant: "acme", Events: []usage.Event{storetest.Correction("fix", facts[9].ID, "-10")}})
+	_, err := s.Record(context.Background(),
+		store.Batch{Tenant: "acme", Events: []usage.Event{storetest.Correction("fix", facts[9].ID, "-10")}})
 	if !problem.Is(err, problem.Internal) || !errors.Is(err, errDefect) {
 		t.Errorf("a correction of a counter that lacks rows was answered %v", err)
 	}
@@ -86,7 +88,10 @@ func TestACounterWhoseRowsAreMissing(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		return v.Slice(store.SliceQuery{Meter: m.Number, Customer: "ada", From: facts[0].Time, To: facts[0].Time + 1}, func(*store.Slice) error { return nil })
+		return v.Slice(store.SliceQuery{Meter: m.Number, Customer: "ada", From: facts[0].Time, To: facts[0].Time + 1},
+			func(*store.Slice) error {
+				return nil
+			})
 	})
 	if err == nil {
 		t.Error("a slice that lacks rows was shown")

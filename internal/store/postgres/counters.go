@@ -44,7 +44,8 @@ const foldColumnCount = 10
 
 // all lists the arrays in the order of foldColumns.
 func (a *foldArrays) all() [foldColumnCount]*array {
-	return [...]*array{&a.count, &a.sum, &a.min, &a.max, &a.atMin, &a.atMax, &a.last, &a.lastTime, &a.lastKey, &a.members}
+	return [...]*array{&a.count, &a.sum, &a.min, &a.max, &a.atMin, &a.atMax, &a.last, &a.lastTime, &a.lastKey,
+		&a.members}
 }
 
 // counterArrays are counters as the parameters of an upsert.
@@ -175,5 +176,6 @@ func readCounter(in *reader) (*cell, error) {
 
 func readFold(in *reader, f *usage.Fold) {
 	f.Count, f.Sum, f.Min, f.Max = in.int8(), in.amount(), in.amount(), in.amount()
-	f.AtMin, f.AtMax, f.Last, f.LastTime, f.LastKey, f.Members = in.int8(), in.int8(), in.amount(), in.time(), in.bytes(), in.int8()
+	f.AtMin, f.AtMax, f.Last, f.LastTime, f.LastKey, f.Members = in.int8(), in.int8(), in.amount(), in.time(),
+		in.bytes(), in.int8()
 }

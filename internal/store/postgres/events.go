@@ -65,7 +65,8 @@ func (a *eventArrays) addRest(r *usage.Row, links []uint64) {
 
 // isPlain reports whether a row says no more than the columns of a plain one.
 func isPlain(r *usage.Row) bool {
-	if len(r.Outcomes) != 1 || r.Meter == "" || r.Type != "" || r.Corrects != "" || r.Key.Space == usage.DerivedSpace && r.ID != "" {
+	if len(r.Outcomes) != 1 || r.Meter == "" || r.Type != "" || r.Corrects != "" ||
+		r.Key.Space == usage.DerivedSpace && r.ID != "" {
 		return false
 	}
 	o := &r.Outcomes[0]

@@ -121,7 +121,8 @@ func (s *Store) again(ctx context.Context, fn func() error) error {
 	pause, began := firstPause, time.Now()
 	for attempt := 1; ; attempt++ {
 		err := fn()
-		if err == nil || kindOf(err) == lasting || attempt == maxAttempts || ctx.Err() != nil || time.Since(began) >= s.options.StatementTimeout {
+		if err == nil || kindOf(err) == lasting || attempt == maxAttempts || ctx.Err() != nil ||
+			time.Since(began) >= s.options.StatementTimeout {
 			return s.portError(ctx, err)
 		}
 		s.metrics.retries.WithLabelValues(causeOf(err)).Inc()

@@ -122,7 +122,7 @@ func TestServerAway(t *testing.T) {
 }
 
 // Given a network that cuts connections around the commit, before the server has it or after it has done it and before
-// the answer, when facts are recorded, then every answer is the truth: each fact is accepted once, and none is told to
+// the answer, when facts are recorded, then every answer is the truth: each fact is accepted once, and none is asked to
 // come again.
 func TestConnectionsCutAroundTheCommit(t *testing.T) {
 	t.Parallel()
@@ -130,7 +130,8 @@ func TestConnectionsCutAroundTheCommit(t *testing.T) {
 	url := migrated(t)
 	p := newCutter(t, filepath.Join(server.Socket(), ".s.PGSQL.5432"))
 	clock := storetest.NewClock()
-	s := mustOpen(t, Options{URL: strings.Replace(url, server.Socket(), p.dir, 1), Now: clock.Now, MaxConns: few, SkipMigrations: true})
+	s := mustOpen(t, Options{URL: strings.Replace(url, server.Socket(), p.dir, 1), Now: clock.Now, MaxConns: few,
+		SkipMigrations: true})
 	defer mustClose(t, s)
 	if err := storetest.Create(s, "acme", storetest.NewMeter("calls", meter.Sum)); err != nil {
 		t.Fatal(err)
@@ -146,7 +147,7 @@ func TestConnectionsCutAroundTheCommit(t *testing.T) {
 		t.Errorf("%d connections were cut before the commit and %d after it", p.before.Load(), p.after.Load())
 	}
 	if y.failures != 0 {
-		t.Errorf("%d batches were told to come again", y.failures)
+		t.Errorf("%d batches were answered to come again", y.failures)
 	}
 	y.check(t, s, facts)
 }

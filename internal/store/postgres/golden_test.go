@@ -75,8 +75,10 @@ func makeGolden(t *testing.T, name string) {
 	mustClose(t, s)
 	c := connected(t, url)
 	var out bytes.Buffer
-	out.WriteString("-- schema version " + answers(t, c, "SELECT max(version_id) FROM tallystick.schema_versions")[0] + "\n")
-	for _, table := range answers(t, c, `SELECT table_name FROM information_schema.tables WHERE table_schema = 'tallystick'
+	out.WriteString("-- schema version " + answers(t, c, "SELECT max(version_id) FROM tallystick.schema_versions")[0] +
+		"\n")
+	for _, table := range answers(t, c,
+		`SELECT table_name FROM information_schema.tables WHERE table_schema = 'tallystick'
 		AND table_type = 'BASE TABLE' AND table_name <> 'schema_versions' ORDER BY table_name`) {
 		columns := strings.Join(answers(t, c, `SELECT quote_ident(column_name) FROM information_schema.columns
 			WHERE table_schema = 'tallystick' AND table_name = '`+table+`' ORDER BY ordinal_position`), ", ")

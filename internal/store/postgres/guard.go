@@ -22,7 +22,8 @@ var (
 		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 		WHERE n.nspname = $1 AND c.relkind IN ('r', 'p', 'v', 'm', 'f') AND c.relname <> 'schema_versions'`}
 	guardPolicies = &statement{name: "guard_policies", sql: `SELECT tablename::text, policyname::text, permissive::text,
-			roles::text[]::text, cmd::text, coalesce(qual, ''), coalesce(with_check, '') FROM pg_policies WHERE schemaname = $1`}
+			roles::text[]::text, cmd::text, coalesce(qual, ''), coalesce(with_check, '')
+		FROM pg_policies WHERE schemaname = $1`}
 	guardGrants = &statement{name: "guard_grants", sql: `SELECT r.rolname::text, c.relname::text,
 			has_table_privilege(r.oid, c.oid, 'UPDATE') OR has_any_column_privilege(r.oid, c.oid, 'UPDATE'),
 			has_table_privilege(r.oid, c.oid, 'DELETE'),
@@ -32,7 +33,8 @@ var (
 		WHERE n.nspname = $1 AND c.relkind IN ('r', 'p') AND r.rolname IN ($2, $3)`}
 	guardSettings = &statement{name: "guard_settings",
 		sql: "SELECT current_setting('synchronous_commit'), current_setting('standard_conforming_strings')"}
-	guardBecome = &statement{name: "guard_become", sql: "SELECT current_user::text, row_security_active('usage_events')"}
+	guardBecome = &statement{name: "guard_become",
+		sql: "SELECT current_user::text, row_security_active('usage_events')"}
 )
 
 // wall is the condition of every policy, as PostgreSQL writes it back.
@@ -61,7 +63,8 @@ func guardRoles(ctx context.Context, c *session) error {
 			strong, member := in.bool(), in.bool()
 			found = true
 			if strong {
-				return fmt.Errorf("role %s could pass the walls between tenants: it must have no login, no other role, "+
+				return fmt.Errorf("role %s could pass the walls between tenants: it must have no login, no other "+
+					"role, "+
 					"no superuser, replication, createrole or bypassrls", role)
 			}
 			if !member {
@@ -113,7 +116,8 @@ func guardWalls(ctx context.Context, c *session) error {
 		}
 		if table == "entities" {
 			switch got {
-			case "directory | PERMISSIVE | {" + roleDirectory + "} | SELECT | (kind = '" + tenant.Kind.Name + "'::text) | ":
+			case "directory | PERMISSIVE | {" + roleDirectory + "} | SELECT | (kind = '" + tenant.Kind.Name +
+				"'::text) | ":
 				return nil
 			case "forget | RESTRICTIVE | {" + roleServe + "} | DELETE | (expires_at IS NOT NULL) | ":
 				policies[table+name] = true
@@ -134,7 +138,8 @@ func guardWalls(ctx context.Context, c *session) error {
 		}
 	}
 	if !policies["entitiesforget"] {
-		return fmt.Errorf("table entities has no policy that keeps role %s from deleting what does not expire", roleServe)
+		return fmt.Errorf("table entities has no policy that keeps role %s from deleting what does not expire",
+			roleServe)
 	}
 	return nil
 }

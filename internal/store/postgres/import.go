@@ -12,8 +12,8 @@ import (
 func (s *Store) Import(ctx context.Context, tenantID string, in ledger.Section) error {
 	return s.writing(ctx, tenantID, func(ctx context.Context, l *lane, c *session, h *head, set *residentSet) error {
 		if in.First != h.Seq+1 || len(in.Rows) == 0 {
-			return problem.New(problem.Conflict, "the ledger of %s ends with row %d: a section from %d on does not follow",
-				tenantID, h.Seq, in.First)
+			return problem.New(problem.Conflict,
+				"the ledger of %s ends with row %d: a section from %d on does not follow", tenantID, h.Seq, in.First)
 		}
 		if err := set.CheckKeptHere(); err != nil {
 			return err

@@ -220,7 +220,8 @@ func TestOnlyResidentEntitiesMoveTheVersion(t *testing.T) {
 		put(func(tx store.Tx) error { return storetest.PutMeter(tx, storetest.NewMeter("more", meter.Sum)) }),
 		func() { recorded(t, ns[0], storetest.Fact("more", "more", "c", storetest.Ago(0), "1")) },
 		put(func(tx store.Tx) error {
-			return storetest.PutPlan(tx, quota.Plan{Name: "pro", Quotas: []quota.Quota{storetest.Hard("calls", "1000")}})
+			return storetest.PutPlan(tx, quota.Plan{Name: "pro",
+				Quotas: []quota.Quota{storetest.Hard("calls", "1000")}})
 		}),
 		assign("c"), adjust, // the first of critical kinds
 	} {
@@ -334,7 +335,8 @@ func TestANameIsNoSQL(t *testing.T) {
 		if err := storetest.Create(s, id, storetest.NewMeter("calls", meter.Sum)); err != nil {
 			t.Fatalf("%q: %v", id, err)
 		}
-		if _, err := s.Record(context.Background(), store.Batch{Tenant: id, Events: []usage.Event{numbered(1)}}); err != nil {
+		if _, err := s.Record(context.Background(),
+			store.Batch{Tenant: id, Events: []usage.Event{numbered(1)}}); err != nil {
 			t.Errorf("%q: %v", id, err)
 		}
 		storetest.CheckLedger(t, s, id)
@@ -382,7 +384,8 @@ func TestRoundTripsDoNotGrowWithWhatIsCommitted(t *testing.T) {
 						return err
 					}
 				}
-				return storetest.PutPlan(tx, quota.Plan{Name: "pro", Quotas: []quota.Quota{storetest.Hard("calls", "100000")}})
+				return storetest.PutPlan(tx, quota.Plan{Name: "pro",
+					Quotas: []quota.Quota{storetest.Hard("calls", "100000")}})
 			})
 		}
 	}
@@ -390,8 +393,9 @@ func TestRoundTripsDoNotGrowWithWhatIsCommitted(t *testing.T) {
 		return func() {
 			update(t, s, func(tx store.Tx) error {
 				for i := range n {
-					a := usage.Adjustment{ID: usage.ManualID(tx.Head().Seq + 1), Meter: 1, Customer: fmt.Sprint("new", i),
-						Month: storetest.Month, Amount: storetest.Amount("5"), Reason: "x", Actor: "tester"}
+					a := usage.Adjustment{ID: usage.ManualID(tx.Head().Seq + 1), Meter: 1,
+						Customer: fmt.Sprint("new", i),
+						Month:    storetest.Month, Amount: storetest.Amount("5"), Reason: "x", Actor: "tester"}
 					if _, err := tx.Append(ledger.Change{State: usage.AdjustmentKind.State(&a)}); err != nil {
 						return err
 					}

@@ -49,11 +49,13 @@ func TestKeysThatCameAfterTheSearch(t *testing.T) {
 		}
 	}
 	n := 0
-	for _, between := range [][]func([]usage.Event){{}, {here}, {here, here}, {here, here, here}, {there}, {here, there}, {there, here}, {here, there, here}} {
+	for _, between := range [][]func([]usage.Event){{}, {here}, {here, here}, {here, here, here}, {there},
+		{here, there}, {there, here}, {here, there, here}} {
 		n += 100
 		known, fresh := numbered(n), numbered(n+50)
 		here([]usage.Event{known})
-		w := prepared(t, ns[0], numbered(n+1), numbered(n+2), numbered(n+3), known, fresh, storetest.Correction(fresh.ID+"fix", numbered(n+1).ID, "-1"))
+		w := prepared(t, ns[0], numbered(n+1), numbered(n+2), numbered(n+3), known, fresh,
+			storetest.Correction(fresh.ID+"fix", numbered(n+1).ID, "-1"))
 		l.lookUp([]*work{w})
 		if !w.looked || len(w.found) != 1 {
 			t.Fatalf("the search found %d rows", len(w.found))
@@ -68,7 +70,8 @@ func TestKeysThatCameAfterTheSearch(t *testing.T) {
 				want = usage.Duplicate
 			}
 			if v.Status != want {
-				t.Errorf("after %d commits in between, fact %d is %s (%v), want %s", len(between), i, v.Status, v.Problem, want)
+				t.Errorf("after %d commits in between, fact %d is %s (%v), want %s", len(between), i, v.Status,
+					v.Problem, want)
 			}
 		}
 	}

@@ -30,24 +30,45 @@ func newMetrics(r prometheus.Registerer, s *Store) *metrics {
 	times := prometheus.ExponentialBuckets(50e-6, 2, 18) // 50 µs to 6.6 s
 	m.transactions = m.counter("transactions_total", "Transactions committed that added to a ledger.")
 	m.rows = m.counter("rows_total", "Ledger rows committed.")
-	m.facts = m.histogram("transaction_facts", "Facts decided in one transaction.", prometheus.ExponentialBuckets(1, 4, 8))
-	m.batches = m.histogram("transaction_batches", "Batches that went together in one transaction.", prometheus.ExponentialBuckets(1, 2, 9))
+	m.facts = m.histogram("transaction_facts", "Facts decided in one transaction.",
+		prometheus.ExponentialBuckets(1, 4, 8))
+	m.batches = m.histogram("transaction_batches", "Batches that went together in one transaction.",
+		prometheus.ExponentialBuckets(1, 2, 9))
 	m.lock = m.histogram("lock_seconds", "Time from the begin of a transaction until it held the tenant's head.", times)
 	m.fetch = m.histogram("fetch_seconds", "Time to read what one transaction decides on, after the lock.", times)
-	m.insert = m.histogram("insert_seconds", "Time from the last decision until the server had written all of it.", times)
+	m.insert = m.histogram("insert_seconds", "Time from the last decision until the server had written all of it.",
+		times)
 	m.commit = m.histogram("commit_seconds", "Time of one COMMIT.", times)
-	m.retries = prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: "retries_total",
+	m.retries = prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem,
+		Name: "retries_total",
 		Help: "Transactions tried again, by what made them fail."}, []string{"cause"})
 	m.collectors = append(m.collectors, m.retries)
 	m.resolved = m.counter("lost_commits_total", "Commits whose answer was lost and whose fate was found out.")
 	m.busy = m.counter("busy_total", "Batches refused because too much waited.")
-	m.gaugeFunc("queue_facts", "Facts that wait to be committed.", func() float64 { n, _ := s.queued(); return float64(n) })
-	m.gaugeFunc("queue_bytes", "Bytes of the facts that wait.", func() float64 { _, n := s.queued(); return float64(n) })
-	m.gaugeFunc("connections", "Connections that are open.", func() float64 { return float64(s.pool.Stat().TotalConns()) })
-	m.gaugeFunc("connections_in_use", "Connections that are lent out.", func() float64 { return float64(s.pool.Stat().AcquiredConns()) })
-	m.counterFunc("connects_total", "Connections made: those beyond the first few are reconnects.", func() float64 { return float64(s.pool.Stat().NewConnsCount()) })
-	m.counterFunc("connection_waits_total", "Times that no connection was free: one was waited for, or made.", func() float64 { return float64(s.pool.Stat().EmptyAcquireCount()) })
-	m.counterFunc("connection_wait_seconds_total", "Time spent getting connections from the pool.", func() float64 { return s.pool.Stat().AcquireDuration().Seconds() })
+	m.gaugeFunc("queue_facts", "Facts that wait to be committed.", func() float64 {
+		n, _ := s.queued()
+		return float64(n)
+	})
+	m.gaugeFunc("queue_bytes", "Bytes of the facts that wait.", func() float64 {
+		_, n := s.queued()
+		return float64(n)
+	})
+	m.gaugeFunc("connections", "Connections that are open.", func() float64 {
+		return float64(s.pool.Stat().TotalConns())
+	})
+	m.gaugeFunc("connections_in_use", "Connections that are lent out.", func() float64 {
+		return float64(s.pool.Stat().AcquiredConns())
+	})
+	m.counterFunc("connects_total", "Connections made: those beyond the first few are reconnects.", func() float64 {
+		return float64(s.pool.Stat().NewConnsCount())
+	})
+	m.counterFunc("connection_waits_total", "Times that no connection was free: one was waited for, or made.",
+		func() float64 {
+			return float64(s.pool.Stat().EmptyAcquireCount())
+		})
+	m.counterFunc("connection_wait_seconds_total", "Time spent getting connections from the pool.", func() float64 {
+		return s.pool.Stat().AcquireDuration().Seconds()
+	})
 	return m
 }
 
@@ -75,21 +96,27 @@ func (m *metrics) unregister() {
 }
 
 func (m *metrics) histogram(name, help string, buckets []float64) prometheus.Histogram {
-	h := prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: namespace, Subsystem: subsystem, Name: name, Help: help, Buckets: buckets})
+	h := prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: namespace, Subsystem: subsystem, Name: name,
+		Help: help, Buckets: buckets})
 	m.collectors = append(m.collectors, h)
 	return h
 }
 
 func (m *metrics) counter(name, help string) prometheus.Counter {
-	c := prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: name, Help: help})
+	c := prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: name,
+		Help: help})
 	m.collectors = append(m.collectors, c)
 	return c
 }
 
 func (m *metrics) counterFunc(name, help string, f func() float64) {
-	m.collectors = append(m.collectors, prometheus.NewCounterFunc(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: name, Help: help}, f))
+	m.collectors = append(m.collectors,
+		prometheus.NewCounterFunc(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: name,
+			Help: help}, f))
 }
 
 func (m *metrics) gaugeFunc(name, help string, f func() float64) {
-	m.collectors = append(m.collectors, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: namespace, Subsystem: subsystem, Name: name, Help: help}, f))
+	m.collectors = append(m.collectors,
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: namespace, Subsystem: subsystem, Name: name,
+			Help: help}, f))
 }

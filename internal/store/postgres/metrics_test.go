@@ -48,7 +48,8 @@ func figures(t *testing.T, r *prometheus.Registry) map[string]float64 {
 func measured(t *testing.T) (*Store, *prometheus.Registry) {
 	t.Helper()
 	r := prometheus.NewRegistry()
-	s := mustOpen(t, Options{URL: migrated(t), Now: storetest.NewClock().Now, MaxConns: few, SkipMigrations: true, Metrics: r})
+	s := mustOpen(t, Options{URL: migrated(t), Now: storetest.NewClock().Now, MaxConns: few, SkipMigrations: true,
+		Metrics: r})
 	t.Cleanup(func() { mustClose(t, s) })
 	if err := storetest.Create(s, "acme", storetest.NewMeter("calls", meter.Sum)); err != nil {
 		t.Fatal(err)
@@ -63,7 +64,8 @@ func moved(t *testing.T, before, after map[string]float64, by map[string]float64
 		if got := after[name] - before[name]; got != want {
 			t.Errorf("%s moved by %v, want %v", name, got, want)
 		}
-		if sum := strings.TrimSuffix(name, "_count") + "_sum"; strings.HasSuffix(name, "_seconds_count") && after[sum] <= before[sum] {
+		if sum := strings.TrimSuffix(name, "_count") +
+			"_sum"; strings.HasSuffix(name, "_seconds_count") && after[sum] <= before[sum] {
 			t.Errorf("%s is %v after %v", sum, after[sum], before[sum])
 		}
 	}
@@ -85,13 +87,16 @@ func TestMetricsOfTransactions(t *testing.T) {
 		t.Fatal(err)
 	}
 	after := figures(t, r)
-	moved(t, before, after, map[string]float64{"transactions_total": 1, "rows_total": 4, "transaction_facts_count": 1, "transaction_facts_sum": 5,
-		"transaction_batches_count": 1, "transaction_batches_sum": 2, "lock_seconds_count": 1, "fetch_seconds_count": 1, "insert_seconds_count": 1,
+	moved(t, before, after, map[string]float64{"transactions_total": 1, "rows_total": 4, "transaction_facts_count": 1,
+		"transaction_facts_sum": 5, "transaction_batches_count": 1, "transaction_batches_sum": 2,
+		"lock_seconds_count": 1, "fetch_seconds_count": 1,
+		"insert_seconds_count": 1,
 		"commit_seconds_count": 1, "lost_commits_total": 0, "busy_total": 0})
 	if err := storetest.Create(s, "globex", storetest.NewMeter("calls", meter.Sum)); err != nil {
 		t.Fatal(err)
 	}
-	moved(t, after, figures(t, r), map[string]float64{"transactions_total": 1, "rows_total": 2, "commit_seconds_count": 1, "transaction_facts_count": 0})
+	moved(t, after, figures(t, r), map[string]float64{"transactions_total": 1, "rows_total": 2,
+		"commit_seconds_count": 1, "transaction_facts_count": 0})
 }
 
 // Given a lane in which nothing moves, when large facts wait, then their number and their bytes are shown, and there is
@@ -125,8 +130,10 @@ func TestMetricsOfTheQueue(t *testing.T) {
 		t.Errorf("after %d batches of %d bytes: %v", len(waiting), len(large), err)
 	}
 	got := figures(t, r)
-	if n := float64(len(waiting)); got["queue_facts"] < n || got["queue_facts"] > n+1 || got["queue_bytes"] < n*float64(len(large)) || got["busy_total"] != 1 {
-		t.Errorf("%d facts wait, and the figures say %v facts, %v bytes, %v refused", len(waiting), got["queue_facts"], got["queue_bytes"], got["busy_total"])
+	if n := float64(len(waiting)); got["queue_facts"] < n || got["queue_facts"] > n+1 ||
+		got["queue_bytes"] < n*float64(len(large)) || got["busy_total"] != 1 {
+		t.Errorf("%d facts wait, and the figures say %v facts, %v bytes, %v refused", len(waiting), got["queue_facts"],
+			got["queue_bytes"], got["busy_total"])
 	}
 	l.turn <- struct{}{}
 	for _, w := range append(waiting, taken) {
@@ -145,9 +152,12 @@ func TestMetricsOfRetries(t *testing.T) {
 	t.Parallel()
 	s, r := measured(t)
 	causes := map[string]error{
-		"serialization": &pgconn.PgError{Code: "40001"}, "deadlock": &pgconn.PgError{Code: "40P01"}, "stale_memory": &pgconn.PgError{Code: "23505"},
-		"lock_timeout": &pgconn.PgError{Code: "55P03"}, "statement_timeout": &pgconn.PgError{Code: "57014"}, "read_only": &pgconn.PgError{Code: "25006"},
-		"resources": &pgconn.PgError{Code: "53300"}, "shutdown": &pgconn.PgError{Code: "57P01"}, "io": &pgconn.PgError{Code: "58030"},
+		"serialization": &pgconn.PgError{Code: "40001"}, "deadlock": &pgconn.PgError{Code: "40P01"},
+		"stale_memory": &pgconn.PgError{Code: "23505"},
+		"lock_timeout": &pgconn.PgError{Code: "55P03"}, "statement_timeout": &pgconn.PgError{Code: "57014"},
+		"read_only": &pgconn.PgError{Code: "25006"},
+		"resources": &pgconn.PgError{Code: "53300"}, "shutdown": &pgconn.PgError{Code: "57P01"},
+		"io":   &pgconn.PgError{Code: "58030"},
 		"idle": &pgconn.PgError{Code: "25P03"}, "connection": driverFailed(context.DeadlineExceeded),
 	}
 	for cause, err := range causes {
@@ -194,7 +204,8 @@ func TestMetricsOfConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	after := figures(t, r)
-	if after["connects_total"] <= before["connects_total"] || after["connection_waits_total"] <= before["connection_waits_total"] ||
+	if after["connects_total"] <= before["connects_total"] ||
+		after["connection_waits_total"] <= before["connection_waits_total"] ||
 		after["connection_wait_seconds_total"] <= before["connection_wait_seconds_total"] {
 		t.Errorf("after a reconnect %v, before it %v", after, before)
 	}
@@ -220,7 +231,7 @@ func TestOneRegistryShowsOneStore(t *testing.T) {
 	}
 }
 
-// Given a full lane, when Record is refused, then the caller is told so and the refusal is counted.
+// Given a full lane, when Record is refused, then the caller is answered so and the refusal is counted.
 func TestMetricsOfRefusals(t *testing.T) {
 	t.Parallel()
 	s, r := measured(t)

@@ -64,7 +64,8 @@ func TestMigratingDatabasesOfOneServer(t *testing.T) {
 func TestANewerSchemaIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	url := migrated(t)
-	if err := pgtest.Exec(url, "INSERT INTO tallystick.schema_versions (version_id, is_applied) VALUES (9999, true)"); err != nil {
+	if err := pgtest.Exec(url, "INSERT INTO tallystick.schema_versions (version_id, is_applied) VALUES (9999, "+
+		"true)"); err != nil {
 		t.Fatal(err)
 	}
 	if err := Migrate(context.Background(), url); err == nil || !strings.Contains(err.Error(), "newer tallystick") {
@@ -80,7 +81,8 @@ func TestAStoreWithoutASchemaRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	migrated(t) // the roles exist: what is missing is the tables
-	if _, err := Open(context.Background(), Options{URL: url, SkipMigrations: true}); err == nil || !strings.Contains(err.Error(), "run `tallystick migrate`") {
+	if _, err := Open(context.Background(), Options{URL: url, SkipMigrations: true}); err == nil ||
+		!strings.Contains(err.Error(), "run `tallystick migrate`") {
 		t.Errorf("open: %v, want a refusal", err)
 	}
 }

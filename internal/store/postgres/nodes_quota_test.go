@@ -24,7 +24,8 @@ func threeNodes(t *testing.T) []*Store {
 		t.Fatal(err)
 	}
 	update(t, nodes[0], func(tx store.Tx) error {
-		if err := storetest.PutPlan(tx, quota.Plan{Name: "pro", Quotas: []quota.Quota{storetest.Hard("calls", "100")}}); err != nil {
+		if err := storetest.PutPlan(tx, quota.Plan{Name: "pro",
+			Quotas: []quota.Quota{storetest.Hard("calls", "100")}}); err != nil {
 			return err
 		}
 		return storetest.PutPlan(tx, quota.Plan{Name: "seat", Quotas: []quota.Quota{storetest.Hard("calls", "30")}})
@@ -40,7 +41,7 @@ func update(t *testing.T, s *Store, fn func(store.Tx) error) {
 }
 
 // Given three nodes on one database, when 64 callers race for a hard limit of the tenant and one of a customer, then
-// neither is exceeded by one, none of it is wasted, and each threshold was told of once.
+// neither is exceeded by one, none of it is wasted, and each threshold was reported once.
 func TestNodesRacingForAQuota(t *testing.T) {
 	nodes := threeNodes(t)
 	update(t, nodes[0], func(tx store.Tx) error {
@@ -57,7 +58,8 @@ func TestNodesRacingForAQuota(t *testing.T) {
 			for n := range each {
 				customer := fmt.Sprint("c", n%2)
 				e := storetest.Fact(fmt.Sprint(i, "-", n), "calls", customer, storetest.Ago(0), "1")
-				vs, err := nodes[(i+n)%3].Record(context.Background(), store.Batch{Tenant: "acme", Events: []usage.Event{e}})
+				vs, err := nodes[(i+n)%3].Record(context.Background(),
+					store.Batch{Tenant: "acme", Events: []usage.Event{e}})
 				switch {
 				case err != nil:
 					t.Errorf("record: %v", err)

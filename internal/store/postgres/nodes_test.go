@@ -29,7 +29,7 @@ func nodes(t *testing.T, n int, url string, now func() time.Time) []*Store {
 	return out
 }
 
-// tally is what the deliverers of facts were told.
+// tally is what the deliverers of facts were answered.
 type tally struct {
 	mu       sync.Mutex // guards all below
 	accepted map[string]int
@@ -47,7 +47,8 @@ const maxDeliveries = 1000
 // deliver records facts until they are answered. Only being unavailable is tried again, as a client would.
 func (y *tally) deliver(t *testing.T, s *Store, events []usage.Event) {
 	for attempt := 1; ; attempt++ {
-		vs, err := s.Record(context.Background(), store.Batch{Tenant: "acme", Events: append([]usage.Event(nil), events...)})
+		vs, err := s.Record(context.Background(),
+			store.Batch{Tenant: "acme", Events: append([]usage.Event(nil), events...)})
 		y.mu.Lock()
 		if problem.Is(err, problem.Unavailable) && attempt < maxDeliveries {
 			y.failures++
@@ -93,7 +94,8 @@ func (y *tally) check(t *testing.T, s *Store, facts int) {
 	for n := range facts {
 		id := fmt.Sprint("e", n)
 		if y.accepted[id] > 1 || y.accepted[id] == 0 && y.failures == 0 || len(y.seqs[id]) != 1 {
-			t.Errorf("%s was accepted %d times, under %d numbers, with %d failures", id, y.accepted[id], len(y.seqs[id]), y.failures)
+			t.Errorf("%s was accepted %d times, under %d numbers, with %d failures", id, y.accepted[id],
+				len(y.seqs[id]), y.failures)
 		}
 	}
 	storetest.CheckLedger(t, s, "acme")
@@ -114,7 +116,8 @@ func (y *tally) check(t *testing.T, s *Store, facts int) {
 }
 
 func numbered(n int) usage.Event {
-	return storetest.Fact(fmt.Sprint("e", n), "calls", fmt.Sprint("c", n%7), storetest.Ago(time.Duration(n)*time.Second), "2.5")
+	return storetest.Fact(fmt.Sprint("e", n), "calls", fmt.Sprint("c", n%7),
+		storetest.Ago(time.Duration(n)*time.Second), "2.5")
 }
 
 // batches are all facts in an order of their own, in pieces.
@@ -163,7 +166,7 @@ func countOnce(t *testing.T, url string) {
 	}
 	wg.Wait()
 	if y.failures != 0 {
-		t.Errorf("%d batches were told to come again by a database that is well", y.failures)
+		t.Errorf("%d batches were answered to come again by a database that is well", y.failures)
 	}
 	y.check(t, ns[1], facts)
 }

@@ -80,7 +80,8 @@ func readNumeric(b []byte) (amount.Amount, error) {
 	count, weight := int(binary.BigEndian.Uint16(b)), int(int16(binary.BigEndian.Uint16(b[2:])))
 	sign := binary.BigEndian.Uint16(b[4:])
 	// A numeric(38,12) has at most 7 groups before the point and 3 after it.
-	if len(b) != numericHeader+2*count || sign != 0 && sign != numericNegative || weight > 7 || weight < -4 || count > 12 {
+	if len(b) != numericHeader+2*count || sign != 0 && sign != numericNegative || weight > 7 || weight < -4 ||
+		count > 12 {
 		return amount.Zero, errNumeric
 	}
 	digit := func(w int) uint16 { // of the group with that weight

@@ -73,7 +73,8 @@ func TestConformance(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			storetest.Run(t, storetest.Maker{
 				Open: func(t *testing.T, now func() time.Time) store.Store {
-					return mustOpen(t, Options{URL: major.migrated(t), Now: now, Kinds: storetest.Kinds(), MaxConns: few, SkipMigrations: true})
+					return mustOpen(t, Options{URL: major.migrated(t), Now: now, Kinds: storetest.Kinds(),
+						MaxConns: few, SkipMigrations: true})
 				},
 				Reopen: func(t *testing.T, s store.Store, _ func() time.Time) store.Store {
 					before, ok := s.(*Store)

@@ -50,8 +50,9 @@ func (s *Store) Record(ctx context.Context, b store.Batch) ([]usage.Verdict, err
 
 func newWork(b *store.Batch, set *residentSet) *work {
 	events := b.Events
-	w := &work{by: b.By, atomic: b.Atomic, events: events, bytes: weigh(events), verdicts: make([]usage.Verdict, len(events)),
-		facts: make([]fact, len(events)), done: make(chan struct{})}
+	w := &work{by: b.By, atomic: b.Atomic, events: events, bytes: weigh(events),
+		verdicts: make([]usage.Verdict, len(events)),
+		facts:    make([]fact, len(events)), done: make(chan struct{})}
 	w.prepare(set)
 	return w
 }

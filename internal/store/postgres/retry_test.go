@@ -192,7 +192,8 @@ func TestARowOfANewerBuild(t *testing.T) {
 	for name, c := range map[string]struct{ statement, want string }{
 		"kind": {`INSERT INTO tallystick.critical_kinds (tenant_id, kind, version, seq)
 			VALUES ('acme', 'subscription', 1, 77)`, "row 77 of this ledger: it has version 1 of kind subscription"},
-		"version of a kind": {`UPDATE tallystick.entities SET seq = 78, version = 2 WHERE tenant_id = 'acme' AND kind = 'meter'`,
+		"version of a kind": {`UPDATE tallystick.entities SET seq = 78, version = 2 WHERE tenant_id = 'acme' AND ` +
+			`kind = 'meter'`,
 			"row 78 of this ledger: it has version 2 of kind meter"},
 		"tenant": {`UPDATE tallystick.entities SET seq = 79, version = 9 WHERE tenant_id = 'acme' AND kind = 'tenant'`,
 			"row 79 of this ledger: it has version 9 of kind tenant"},
@@ -203,7 +204,8 @@ func TestARowOfANewerBuild(t *testing.T) {
 			if err := storetest.Create(g.nodes[1], "bolt", storetest.NewMeter("calls", meter.Sum)); err != nil {
 				t.Fatal(err)
 			}
-			g.exec(c.statement + "; UPDATE tallystick.heads SET resident_version = resident_version + 1 WHERE tenant_id = 'acme'")
+			g.exec(c.statement + "; UPDATE tallystick.heads SET resident_version = resident_version + 1 WHERE " +
+				"tenant_id = 'acme'")
 			ctx, s := context.Background(), g.nodes[1]
 			for what, ask := range map[string]func(tenantID string) error{
 				"record": func(id string) error {

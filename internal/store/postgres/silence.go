@@ -30,7 +30,7 @@ func listening(dial pgconn.DialFunc, patience time.Duration, silent func()) pgco
 type listener struct {
 	net.Conn
 	patience time.Duration
-	silent   func() // is told when the patience has ended
+	silent   func() // is called when the patience has ended
 
 	mu    sync.Mutex // guards bound, and the order in which deadlines are set
 	bound bool       // by the driver

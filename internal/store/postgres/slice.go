@@ -29,11 +29,15 @@ var (
 			AND (meter = $6 OR meter = '' AND event_type = $7) ORDER BY seq LIMIT $8`}
 	// The chain of a counter from one of its rows on backwards, with the row that comes before each.
 	sliceOfCounter = &statement{name: "slice_of_counter", choosy: true, sql: `WITH RECURSIVE chain AS (
-			SELECT ` + sliceColumns + ", " + sliceOptions + ", " + eventBefore + ` FROM usage_events WHERE tenant_id = $1 AND seq = $2 AND seq > 0
+			SELECT ` + sliceColumns + ", " + sliceOptions + ", " + eventBefore + `
+			FROM usage_events WHERE tenant_id = $1 AND seq = $2 AND seq > 0
 			UNION ALL
-			SELECT e.* FROM chain c CROSS JOIN LATERAL (SELECT ` + sliceColumns + ", " + sliceOptions + ", " + eventBefore + ` FROM usage_events
-				WHERE tenant_id = $1 AND seq = c.before AND seq > 0 LIMIT 1) e WHERE e.seq < c.seq
-		) SELECT ` + sliceColumns + `, CASE WHEN $5 THEN key END, CASE WHEN $6 THEN resource END, CASE WHEN $7 THEN properties END, before
+			SELECT e.* FROM chain c CROSS JOIN LATERAL (
+				SELECT ` + sliceColumns + ", " + sliceOptions + ", " + eventBefore + `
+				FROM usage_events WHERE tenant_id = $1 AND seq = c.before AND seq > 0 LIMIT 1) e WHERE e.seq < c.seq
+		) SELECT ` + sliceColumns + `,
+			CASE WHEN $5 THEN key END, CASE WHEN $6 THEN resource END, CASE WHEN $7 THEN properties END,
+			before
 		FROM chain LIMIT $4`}
 )
 
@@ -89,7 +93,8 @@ func (s *slicing) scan() error {
 			seq, err := s.row(in)
 			after = seq
 			return err
-		}, append([][]byte{int8Param(int64(after)), int8Param(int64(q.UpTo)), timeParam(q.From), timeParam(q.To), []byte(s.slug), []byte(s.typ), int8Param(pageSlice)},
+		}, append([][]byte{int8Param(int64(after)), int8Param(int64(q.UpTo)), timeParam(q.From), timeParam(q.To),
+			[]byte(s.slug), []byte(s.typ), int8Param(pageSlice)},
 			s.wants()...)...)
 		if err != nil {
 			return err
@@ -224,7 +229,8 @@ func (s *slicing) row(in *reader) (uint64, error) {
 	if p.Corrects != nil {
 		p.Corrects, p.Base = append(p.Corrects, corrects), append(p.Base, o.Base)
 	}
-	p.Seq, p.Time, p.Value, p.Why = append(p.Seq, seq), append(p.Time, at), append(p.Value, o.Value), append(p.Why, o.Why)
+	p.Seq, p.Time, p.Value, p.Why = append(p.Seq, seq), append(p.Time, at), append(p.Value, o.Value),
+		append(p.Why, o.Why)
 	if q.Wants&store.WantKeys != 0 {
 		if key == "" {
 			return seq, fmt.Errorf("row %d has no key: %w", seq, errDefect)

@@ -46,7 +46,8 @@ var (
 const headColumns = "seq, tree, clock, resident_version, clock_timestamp()"
 
 var (
-	lockHead = &statement{name: "lock_head", sql: "SELECT " + headColumns + " FROM heads WHERE tenant_id = $1 FOR UPDATE"}
+	lockHead = &statement{name: "lock_head",
+		sql: "SELECT " + headColumns + " FROM heads WHERE tenant_id = $1 FOR UPDATE"}
 	readHead = &statement{name: "read_head", sql: "SELECT " + headColumns + " FROM heads WHERE tenant_id = $1"}
 	// A tenant's first update makes the head it then locks; two at once wait for one another here.
 	makeHead = &statement{name: "make_head", sql: `INSERT INTO heads (tenant_id, seq, tree, clock, resident_version)
@@ -101,7 +102,8 @@ var (
 	// The lateral subqueries with their limits and offsets keep the planner to one descent of an index for each key,
 	// whatever it believes of the number of keys.
 	eventsByKey = &statement{name: "events_by_key", sql: `SELECT e.* FROM (SELECT unnest($2::text[]) AS key) k
-		CROSS JOIN LATERAL (SELECT ` + eventColumns + " FROM usage_events WHERE tenant_id = $1 AND key = k.key LIMIT 1) e"}
+		CROSS JOIN LATERAL (SELECT ` + eventColumns + ` FROM usage_events
+			WHERE tenant_id = $1 AND key = k.key LIMIT 1) e`}
 	corrections = &statement{name: "corrections", choosy: true, sql: `SELECT e.* FROM unnest($2::text[]) AS k(key)
 		CROSS JOIN LATERAL (SELECT ` + eventColumns + ` FROM usage_events
 			WHERE tenant_id = $1 AND corrects = k.key OFFSET 0) e ORDER BY e.seq`}
@@ -110,10 +112,12 @@ var (
 			AND (adjusted OR NOT $6) ORDER BY seq`}
 	// The rows that one counter folded, from its tail on backwards, with the row that comes before each.
 	eventsOfCounter = &statement{name: "events_of_counter", choosy: true, sql: `WITH RECURSIVE chain AS (
-			SELECT ` + eventColumns + ", " + eventBefore + ` FROM usage_events WHERE tenant_id = $1 AND seq = $2 AND seq > 0
+			SELECT ` + eventColumns + ", " + eventBefore + `
+			FROM usage_events WHERE tenant_id = $1 AND seq = $2 AND seq > 0
 			UNION ALL
-			SELECT e.* FROM chain c CROSS JOIN LATERAL (SELECT ` + eventColumns + ", " + eventBefore + ` FROM usage_events
-				WHERE tenant_id = $1 AND seq = c.before AND seq > 0 LIMIT 1) e WHERE e.seq < c.seq
+			SELECT e.* FROM chain c CROSS JOIN LATERAL (
+				SELECT ` + eventColumns + ", " + eventBefore + `
+				FROM usage_events WHERE tenant_id = $1 AND seq = c.before AND seq > 0 LIMIT 1) e WHERE e.seq < c.seq
 		) SELECT ` + eventColumns + `, before FROM chain`}
 )
 
@@ -122,7 +126,8 @@ const changeColumns = "seq, at, type, source, actor, entity_type, entity_id, pay
 
 var (
 	addChanges = &statement{name: "add_changes", sql: `INSERT INTO changes
-			(tenant_id, at, seq, type, source, actor, entity_type, entity_id, payload, kind, id, version, critical, data)
+			(tenant_id, at, seq, type, source, actor, entity_type, entity_id, payload,
+			kind, id, version, critical, data)
 		SELECT h.tenant_id, $2, unnest($3::bigint[]), unnest($4::text[]), unnest($5::text[]),
 			unnest($6::text[]), unnest($7::text[]), unnest($8::text[]), unnest($9::text[]), unnest($10::text[]),
 			unnest($11::text[]), unnest($12::smallint[]), unnest($13::boolean[]), unnest($14::text[])
@@ -180,7 +185,8 @@ var (
 			at_min = excluded.at_min, at_max = excluded.at_max,
 			last = excluded.last, last_time = excluded.last_time, last_key = excluded.last_key,
 			members = excluded.members,
-			all_count = excluded.all_count, all_sum = excluded.all_sum, all_min = excluded.all_min, all_max = excluded.all_max,
+			all_count = excluded.all_count, all_sum = excluded.all_sum, all_min = excluded.all_min,
+			all_max = excluded.all_max,
 			all_at_min = excluded.all_at_min, all_at_max = excluded.all_at_max,
 			all_last = excluded.all_last, all_last_time = excluded.all_last_time,
 			all_last_key = excluded.all_last_key, all_members = excluded.all_members, alerted = excluded.alerted`}
@@ -207,7 +213,8 @@ var (
 			member, generation, on_time)
 		SELECT h.tenant_id, unnest($2::date[]), unnest($3::text[]), unnest($4::text[]), unnest($5::text[]),
 			unnest($6::integer[]), unnest($7::boolean[])
-		FROM heads h WHERE h.tenant_id = $1 ON CONFLICT (tenant_id, month, meter, customer, member, generation) DO UPDATE
+		FROM heads h WHERE h.tenant_id = $1
+		ON CONFLICT (tenant_id, month, meter, customer, member, generation) DO UPDATE
 			SET on_time = excluded.on_time`}
 	membersByKey = &statement{name: "members_by_key", sql: `SELECT m.*
 		FROM unnest($2::date[], $3::text[], $4::text[], $5::text[]) AS k(month, meter, customer, member)
@@ -216,6 +223,6 @@ var (
 				AND member = k.member OFFSET 0) m`}
 )
 
-// writable tells a replica, or a server that fails over, from one that can commit.
+// writable distinguishes a replica, or a server that fails over, from one that can commit.
 var writable = &statement{name: "writable", sql: `SELECT NOT pg_is_in_recovery()
 	AND current_setting('default_transaction_read_only') = 'off'`}

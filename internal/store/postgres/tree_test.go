@@ -42,7 +42,8 @@ func newLeaver(t *testing.T, pruneRows uint64) *leaver {
 	t.Helper()
 	clock := storetest.NewClock()
 	l := &leaver{T: t, url: migrated(t), months: map[calendar.Month][]uint64{}}
-	l.Store = mustOpen(t, Options{URL: l.url, Now: clock.Now, MaxConns: few, SkipMigrations: true, PruneRows: pruneRows})
+	l.Store = mustOpen(t, Options{URL: l.url, Now: clock.Now, MaxConns: few, SkipMigrations: true,
+		PruneRows: pruneRows})
 	t.Cleanup(func() { mustClose(t, l.Store) })
 	if err := storetest.Create(l.Store, "acme", storetest.NewMeter("calls", meter.Sum)); err != nil {
 		t.Fatal(err)
@@ -85,10 +86,12 @@ func (l *leaver) look(fn func(store.View) error) {
 func (l *leaver) archive(m calendar.Month) {
 	l.Helper()
 	rows := l.months[m]
-	a := ledger.Archive{Month: m, Manifest: "there.json", Rows: uint64(len(rows)), First: rows[0], Last: rows[len(rows)-1]}
+	a := ledger.Archive{Month: m, Manifest: "there.json", Rows: uint64(len(rows)), First: rows[0],
+		Last: rows[len(rows)-1]}
 	update(l.T, l.Store, func(tx store.Tx) error {
 		_, err := tx.Append(ledger.Change{State: ledger.ArchiveKind.State(&a), Event: audit.Event{
-			Type: "period.archived", Source: "api", Actor: "tester", EntityType: "period", EntityID: m.String(), Payload: "{}",
+			Type: "period.archived", Source: "api", Actor: "tester", EntityType: "period", EntityID: m.String(),
+			Payload: "{}",
 		}})
 		return err
 	})

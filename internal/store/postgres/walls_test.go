@@ -38,7 +38,8 @@ func twoTenants(t *testing.T) (url string) {
 		}
 		e := storetest.With(storetest.Fact("a", "people", "c", storetest.Ago(0), "1"), storetest.Text("who", id))
 		call := storetest.Fact("b", "calls", "c", storetest.Ago(0), "1")
-		if _, err := s.Record(context.Background(), store.Batch{Tenant: id, Events: []usage.Event{e, call}}); err != nil {
+		if _, err := s.Record(context.Background(),
+			store.Batch{Tenant: id, Events: []usage.Event{e, call}}); err != nil {
 			t.Fatal(err)
 		}
 		err := s.Update(context.Background(), id, func(tx store.Tx) error {
@@ -52,7 +53,8 @@ func twoTenants(t *testing.T) (url string) {
 			t.Fatal(err)
 		}
 		importEntries(t, s, id, tree.TileRows)
-		if err := pgtest.Exec(url, "INSERT INTO tallystick.leaves SELECT 1, '"+id+"', hash FROM tallystick.tiles LIMIT 1"); err != nil {
+		if err := pgtest.Exec(url, "INSERT INTO tallystick.leaves SELECT 1, '"+id+"', hash FROM tallystick.tiles "+
+			"LIMIT 1"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -71,7 +73,8 @@ func importEntries(t *testing.T, s *Store, id string, n int) {
 		t.Fatal(err)
 	}
 	for i := range n {
-		e := account.Entry{ID: fmt.Sprint("e", i), Account: "a", Type: account.Credit, Amount: amount.FromInt(1), Time: section.At}
+		e := account.Entry{ID: fmt.Sprint("e", i), Account: "a", Type: account.Credit, Amount: amount.FromInt(1),
+			Time: section.At}
 		section.Rows = append(section.Rows, ledger.Row{Seq: section.First + uint64(i), At: section.At, By: "bank",
 			Entry: &account.Row{Entry: e, Version: uint64(i) + 1, Balance: amount.FromInt(int64(i) + 1)}})
 	}
@@ -143,7 +146,8 @@ func TestOneTenantDoesNotReachAnother(t *testing.T) {
 		if n := count(t, conn, "SELECT count(*) FROM "+name+" WHERE tenant_id <> 'one'"); n != 0 {
 			t.Errorf("%d foreign rows of %s are seen", n, name)
 		}
-		denied(t, conn, fmt.Sprintf("INSERT INTO %s SELECT (jsonb_populate_record(x, '{\"tenant_id\": \"two\"}')).* FROM %s x", name, name))
+		denied(t, conn, fmt.Sprintf("INSERT INTO %s SELECT (jsonb_populate_record(x, '{\"tenant_id\": \"two\"}')).* "+
+			"FROM %s x", name, name))
 		if !slices.Contains(deletable, name) {
 			denied(t, conn, "DELETE FROM "+name)
 		}
@@ -153,7 +157,9 @@ func TestOneTenantDoesNotReachAnother(t *testing.T) {
 			denied(t, conn, "UPDATE "+name+" SET tenant_id = tenant_id")
 			continue
 		}
-		if tag, err := conn.Exec(context.Background(), "UPDATE "+name+" SET tenant_id = tenant_id WHERE tenant_id = 'two'"); err != nil || tag.RowsAffected() != 0 {
+		if tag, err := conn.Exec(context.Background(),
+			"UPDATE "+name+" SET tenant_id = tenant_id WHERE tenant_id = 'two'"); err != nil ||
+			tag.RowsAffected() != 0 {
 			t.Errorf("update foreign rows of %s: %v, %v", name, tag, err)
 		}
 		denied(t, conn, "UPDATE "+name+" SET tenant_id = 'two'")
@@ -169,7 +175,8 @@ func TestTheDirectoryReadsTenantsOnly(t *testing.T) {
 	if n := count(t, conn, "SELECT count(*) FROM entities"); n != 2 {
 		t.Errorf("%d entities are seen, want the two tenants", n)
 	}
-	if n := count(t, conn, "SELECT count(DISTINCT tenant_id) FROM entities WHERE kind = 'tenant' AND id = 'self'"); n != 2 {
+	if n := count(t, conn,
+		"SELECT count(DISTINCT tenant_id) FROM entities WHERE kind = 'tenant' AND id = 'self'"); n != 2 {
 		t.Errorf("%d tenants are listed, want 2", n)
 	}
 	for _, name := range tables {
@@ -227,31 +234,57 @@ func TestAStoreRefusesBrokenWalls(t *testing.T) {
 	for _, c := range []struct{ wants, breaks, mends string }{
 		{"could pass the walls", "ALTER ROLE tallystick_serve SUPERUSER", "ALTER ROLE tallystick_serve NOSUPERUSER"},
 		{"could pass the walls", "ALTER ROLE tallystick_serve BYPASSRLS", "ALTER ROLE tallystick_serve NOBYPASSRLS"},
-		{"could pass the walls", "ALTER ROLE tallystick_directory BYPASSRLS", "ALTER ROLE tallystick_directory NOBYPASSRLS"},
+		{"could pass the walls", "ALTER ROLE tallystick_directory BYPASSRLS",
+			"ALTER ROLE tallystick_directory NOBYPASSRLS"},
 		{"could pass the walls", "ALTER ROLE tallystick_serve CREATEROLE", "ALTER ROLE tallystick_serve NOCREATEROLE"},
-		{"could pass the walls", "GRANT tallystick_prune TO tallystick_serve", "REVOKE tallystick_prune FROM tallystick_serve"},
-		{"not forced", "ALTER TABLE counters NO FORCE ROW LEVEL SECURITY", "ALTER TABLE counters FORCE ROW LEVEL SECURITY"},
-		{"not forced", "ALTER TABLE usage_events DISABLE ROW LEVEL SECURITY", "ALTER TABLE usage_events ENABLE ROW LEVEL SECURITY"},
+		{"could pass the walls", "GRANT tallystick_prune TO tallystick_serve",
+			"REVOKE tallystick_prune FROM tallystick_serve"},
+		{"not forced", "ALTER TABLE counters NO FORCE ROW LEVEL SECURITY",
+			"ALTER TABLE counters FORCE ROW LEVEL SECURITY"},
+		{"not forced", "ALTER TABLE usage_events DISABLE ROW LEVEL SECURITY",
+			"ALTER TABLE usage_events ENABLE ROW LEVEL SECURITY"},
 		{"no version of tallystick made", "CREATE TABLE copied AS SELECT * FROM usage_events", "DROP TABLE copied"},
-		{"no version of tallystick made", "CREATE VIEW everything AS SELECT * FROM usage_events", "DROP VIEW everything"},
-		{"belongs to role", "GRANT ALL ON SCHEMA tallystick TO tallystick_serve; ALTER TABLE members OWNER TO tallystick_serve", "ALTER TABLE members OWNER TO postgres; REVOKE CREATE ON SCHEMA tallystick FROM tallystick_serve; REVOKE DELETE, TRUNCATE, TRIGGER, REFERENCES ON members FROM tallystick_serve"},
+		{"no version of tallystick made", "CREATE VIEW everything AS SELECT * FROM usage_events",
+			"DROP VIEW everything"},
+		{"belongs to role", "GRANT ALL ON SCHEMA tallystick TO tallystick_serve; ALTER TABLE members OWNER TO " +
+			"tallystick_serve", "ALTER TABLE members OWNER TO postgres; REVOKE CREATE ON SCHEMA tallystick FROM " +
+			"tallystick_serve; REVOKE DELETE, TRUNCATE, TRIGGER, REFERENCES ON members FROM tallystick_serve"},
 		{"lets rows through", "CREATE POLICY open ON heads USING (true)", "DROP POLICY open ON heads"},
-		{"lets rows through", "ALTER POLICY tenant_wall ON counters USING (true)", "ALTER POLICY tenant_wall ON counters USING (tenant_id = current_setting('tallystick.tenant', true))"},
-		{"lets rows through", "ALTER POLICY tenant_wall ON counters TO tallystick_serve, tallystick_directory", "ALTER POLICY tenant_wall ON counters TO tallystick_serve"},
-		{"lets rows through", "CREATE POLICY directory ON heads FOR SELECT TO tallystick_directory USING (true)", "DROP POLICY directory ON heads"},
-		{"no policy", "DROP POLICY tenant_wall ON sections", "CREATE POLICY tenant_wall ON sections AS PERMISSIVE FOR ALL TO tallystick_serve USING (tenant_id = current_setting('tallystick.tenant', true)) WITH CHECK (tenant_id = current_setting('tallystick.tenant', true))"},
-		{"from deleting what does not expire", "DROP POLICY forget ON entities", "CREATE POLICY forget ON entities AS RESTRICTIVE FOR DELETE TO tallystick_serve USING (expires_at IS NOT NULL)"},
-		{"lets rows through", "ALTER POLICY directory ON entities USING (true)", "ALTER POLICY directory ON entities USING (kind = 'tenant')"},
-		{"lets rows through", "ALTER POLICY forget ON entities USING (true)", "ALTER POLICY forget ON entities USING (expires_at IS NOT NULL)"},
-		{"may delete", "GRANT DELETE ON entities TO tallystick_directory", "REVOKE DELETE ON entities FROM tallystick_directory"},
-		{"whose rows never change", "GRANT UPDATE ON entity_terms TO tallystick_serve", "REVOKE UPDATE ON entity_terms FROM tallystick_serve"},
-		{"does not exist", "ALTER TABLE members RENAME TO schema_versions_2; ALTER TABLE schema_versions_2 SET SCHEMA public", "ALTER TABLE public.schema_versions_2 SET SCHEMA tallystick; ALTER TABLE schema_versions_2 RENAME TO members"},
-		{"whose rows never change", "GRANT UPDATE ON usage_events TO tallystick_serve", "REVOKE UPDATE ON usage_events FROM tallystick_serve"},
-		{"whose rows never change", "GRANT UPDATE (actor) ON changes TO PUBLIC", "REVOKE UPDATE (actor) ON changes FROM PUBLIC"},
-		{"may delete", "GRANT DELETE ON sections TO tallystick_serve", "REVOKE DELETE ON sections FROM tallystick_serve"},
+		{"lets rows through", "ALTER POLICY tenant_wall ON counters USING (true)",
+			"ALTER POLICY tenant_wall ON counters USING (tenant_id = current_setting('tallystick.tenant', true))"},
+		{"lets rows through", "ALTER POLICY tenant_wall ON counters TO tallystick_serve, tallystick_directory",
+			"ALTER POLICY tenant_wall ON counters TO tallystick_serve"},
+		{"lets rows through", "CREATE POLICY directory ON heads FOR SELECT TO tallystick_directory USING (true)",
+			"DROP POLICY directory ON heads"},
+		{"no policy", "DROP POLICY tenant_wall ON sections",
+			"CREATE POLICY tenant_wall ON sections AS PERMISSIVE FOR ALL TO tallystick_serve USING (tenant_id = " +
+				"current_setting('tallystick.tenant', true)) WITH CHECK (tenant_id = " +
+				"current_setting('tallystick.tenant', true))"},
+		{"from deleting what does not expire", "DROP POLICY forget ON entities",
+			"CREATE POLICY forget ON entities AS RESTRICTIVE FOR DELETE TO tallystick_serve USING (expires_at IS NOT " +
+				"NULL)"},
+		{"lets rows through", "ALTER POLICY directory ON entities USING (true)",
+			"ALTER POLICY directory ON entities USING (kind = 'tenant')"},
+		{"lets rows through", "ALTER POLICY forget ON entities USING (true)",
+			"ALTER POLICY forget ON entities USING (expires_at IS NOT NULL)"},
+		{"may delete", "GRANT DELETE ON entities TO tallystick_directory",
+			"REVOKE DELETE ON entities FROM tallystick_directory"},
+		{"whose rows never change", "GRANT UPDATE ON entity_terms TO tallystick_serve",
+			"REVOKE UPDATE ON entity_terms FROM tallystick_serve"},
+		{"does not exist", "ALTER TABLE members RENAME TO schema_versions_2; ALTER TABLE schema_versions_2 SET " +
+			"SCHEMA public", "ALTER TABLE public.schema_versions_2 SET SCHEMA tallystick; ALTER TABLE " +
+			"schema_versions_2 RENAME TO members"},
+		{"whose rows never change", "GRANT UPDATE ON usage_events TO tallystick_serve",
+			"REVOKE UPDATE ON usage_events FROM tallystick_serve"},
+		{"whose rows never change", "GRANT UPDATE (actor) ON changes TO PUBLIC",
+			"REVOKE UPDATE (actor) ON changes FROM PUBLIC"},
+		{"may delete", "GRANT DELETE ON sections TO tallystick_serve",
+			"REVOKE DELETE ON sections FROM tallystick_serve"},
 		{"may delete", "GRANT TRUNCATE ON changes TO PUBLIC", "REVOKE TRUNCATE ON changes FROM PUBLIC"},
-		{"may read table", "GRANT SELECT ON changes TO tallystick_directory", "REVOKE SELECT ON changes FROM tallystick_directory"},
-		{"synchronous_commit is off", "ALTER ROLE postgres SET synchronous_commit = off", "ALTER ROLE postgres RESET synchronous_commit"},
+		{"may read table", "GRANT SELECT ON changes TO tallystick_directory",
+			"REVOKE SELECT ON changes FROM tallystick_directory"},
+		{"synchronous_commit is off", "ALTER ROLE postgres SET synchronous_commit = off",
+			"ALTER ROLE postgres RESET synchronous_commit"},
 	} {
 		if err := pgtest.Exec(url, "SET search_path = tallystick; "+c.breaks); err != nil {
 			t.Fatal(err)
@@ -299,7 +332,8 @@ func TestAStrangerCannotServe(t *testing.T) {
 func TestAnOwnerWithoutPrivilegesServes(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Private(t)
-	if err := server.Exec("postgres", "CREATE ROLE owner LOGIN CREATEROLE", "CREATE DATABASE owned OWNER owner"); err != nil {
+	if err := server.Exec("postgres", "CREATE ROLE owner LOGIN CREATEROLE",
+		"CREATE DATABASE owned OWNER owner"); err != nil {
 		t.Fatal(err)
 	}
 	url := strings.Replace(server.URL("owned"), "postgres@", "owner@", 1)
@@ -308,7 +342,8 @@ func TestAnOwnerWithoutPrivilegesServes(t *testing.T) {
 	if err := storetest.Create(s, "acme", storetest.NewMeter("calls", meter.Sum)); err != nil {
 		t.Fatal(err)
 	}
-	vs, err := s.Record(context.Background(), store.Batch{Tenant: "acme", Events: []usage.Event{storetest.Untimed(numbered(1))}})
+	vs, err := s.Record(context.Background(),
+		store.Batch{Tenant: "acme", Events: []usage.Event{storetest.Untimed(numbered(1))}})
 	if err != nil || vs[0].Status != usage.Accepted {
 		t.Fatalf("record: %v, %v", vs, err)
 	}

@@ -13,8 +13,10 @@ import (
 )
 
 // amounts that have a digit in every place that a group of digits begins or ends.
-var amounts = []string{"0", "1", "-1", "9", "10", "9999", "10000", "10001", "99990000", "100000000", "0.1", "0.0001", "0.00001", "0.00000001", "0.000000000001",
-	"-0.000000000001", "1.5", "12345.678901", "10000.0001", "99999999999999999999999999.999999999999", "-99999999999999999999999999.999999999999", "20000000000000000000000000"}
+var amounts = []string{"0", "1", "-1", "9", "10", "9999", "10000", "10001", "99990000", "100000000", "0.1", "0.0001",
+	"0.00001", "0.00000001", "0.000000000001", "-0.000000000001", "1.5", "12345.678901", "10000.0001",
+	"99999999999999999999999999.999999999999",
+	"-99999999999999999999999999.999999999999", "20000000000000000000000000"}
 
 // Given any amount, when it goes to the server and back, then both have read the same number.
 func TestAmountsTravelExactly(t *testing.T) {
@@ -30,7 +32,9 @@ func TestAmountsTravelExactly(t *testing.T) {
 		if err != nil {
 			t.Fatalf("parse %s: %v", text, err)
 		}
-		result := conn.PgConn().ExecParams(ctx, "SELECT $1::numeric(38,12)::text, $1::numeric(38,12), trim_scale($1::numeric)", [][]byte{appendNumeric(nil, v)}, nil, binaryFormat, binaryFormat).Read()
+		result := conn.PgConn().ExecParams(ctx,
+			"SELECT $1::numeric(38,12)::text, $1::numeric(38,12), trim_scale($1::numeric)",
+			[][]byte{appendNumeric(nil, v)}, nil, binaryFormat, binaryFormat).Read()
 		if result.Err != nil {
 			t.Fatalf("send %s: %v", text, result.Err)
 		}
@@ -54,7 +58,8 @@ func TestAmountsTravelExactly(t *testing.T) {
 
 // Given bytes that are no numeric of a ledger, when they are read, then that is an error and no number.
 func TestBadNumericsAreRefused(t *testing.T) {
-	for _, b := range [][]byte{nil, {0}, {0, 1, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0xc0, 0, 0, 0}, {0, 1, 0, 20, 0, 0, 0, 0, 0, 1}, {0, 1, 0, 7, 0, 0, 0, 0, 0x27, 0x0f}} {
+	for _, b := range [][]byte{nil, {0}, {0, 1, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0xc0, 0, 0, 0},
+		{0, 1, 0, 20, 0, 0, 0, 0, 0, 1}, {0, 1, 0, 7, 0, 0, 0, 0, 0x27, 0x0f}} {
 		if v, err := readNumeric(b); err == nil {
 			t.Errorf("%x was read as %s", b, v)
 		}

@@ -23,15 +23,18 @@ var aheadCases = []Case{
 		w.create(acme, far("calls", meter.Sum), NewMeter("near", meter.Sum))
 		const day = 24 * time.Hour
 		e := []usage.Event{
-			Fact("a", "calls", "c", Ago(0), "1"), Fact("b", "calls", "c", Ago(-2*day), "2"), Fact("c", "calls", "d", Ago(-20*day), "4"),
-			Fact("d", "calls", "c", Ago(-30*day), "8"), Fact("e", "calls", "c", Ago(-30*day)+1, "16"), Fact("f", "near", "c", Ago(-2*day), "32"),
+			Fact("a", "calls", "c", Ago(0), "1"), Fact("b", "calls", "c", Ago(-2*day), "2"),
+			Fact("c", "calls", "d", Ago(-20*day), "4"),
+			Fact("d", "calls", "c", Ago(-30*day), "8"), Fact("e", "calls", "c", Ago(-30*day)+1, "16"),
+			Fact("f", "near", "c", Ago(-2*day), "32"),
 		}
 		vs := w.says(acme, "accepted accepted accepted accepted rejected:future rejected:future", e...)
 		row := func(i int) string { return fmt.Sprintf("%d=%s", vs[i].Seq, e[i].Quantity) }
 		windows := func() {
 			w.Helper()
 			for from, want := range map[calendar.Micros]string{
-				Ago(0): row(0) + " " + row(1) + " " + row(2) + " " + row(3), Ago(-day): row(1) + " " + row(2) + " " + row(3),
+				Ago(0):         row(0) + " " + row(1) + " " + row(2) + " " + row(3),
+				Ago(-day):      row(1) + " " + row(2) + " " + row(3),
 				Ago(-19 * day): row(2) + " " + row(3), Ago(-30 * day): row(3), Ago(-30*day) + 1: "",
 			} {
 				if got := seqs(w.slice(acme, "calls", func(q *store.SliceQuery) { q.From = from })); got != want {
@@ -66,16 +69,19 @@ var aheadCases = []Case{
 	{"a month that is closed before its time keeps what was sent ahead of it", func(w *world) {
 		w.create(acme, far("calls", meter.Sum))
 		next := Month + 1
-		w.says(acme, "accepted", Fact("a", "calls", "c", Ago(0), "1"), Fact("b", "calls", "c", next.Start(), "2"), Fact("c", "calls", "c", next.Start().Add(time.Hour), "4"))
+		w.says(acme, "accepted", Fact("a", "calls", "c", Ago(0), "1"), Fact("b", "calls", "c", next.Start(), "2"),
+			Fact("c", "calls", "c", next.Start().Add(time.Hour), "4"))
 		w.closePeriod(acme, Month)
-		w.says(acme, "adjusted accepted", Fact("d", "calls", "c", Month.End()-1, "8"), Fact("e", "calls", "c", next.Start().Add(2*time.Hour), "16"))
+		w.says(acme, "adjusted accepted", Fact("d", "calls", "c", Month.End()-1, "8"),
+			Fact("e", "calls", "c", next.Start().Add(2*time.Hour), "16"))
 		w.totals(acme, "calls", "c", "9 on time 1")
 		w.again()
 		sum := func(m calendar.Month, total, sealed string) {
 			w.Helper()
 			c := w.counterIn(acme, "calls", "c", m)
 			if c.Total(meter.Sum) != Amount(total) || c.SealedTotal(meter.Sum) != Amount(sealed) {
-				w.Errorf("%s: total %s, sealed %s, want %s and %s", m, c.Total(meter.Sum), c.SealedTotal(meter.Sum), total, sealed)
+				w.Errorf("%s: total %s, sealed %s, want %s and %s", m, c.Total(meter.Sum), c.SealedTotal(meter.Sum),
+					total, sealed)
 			}
 		}
 		sum(Month, "9", "1")

@@ -54,10 +54,12 @@ func atomicLedger(w *world, id string) {
 // and corrections that fold anew.
 func atomicTouch() []usage.Event {
 	return []usage.Event{
-		mix("n1", "c", Ago(0), "1", "cyd"), mix("n2", "c", Ago(100*time.Hour), "9", "ann"), mix("n3", "new", Ago(0), "7", "dan"),
+		mix("n1", "c", Ago(0), "1", "cyd"), mix("n2", "c", Ago(100*time.Hour), "9", "ann"),
+		mix("n3", "new", Ago(0), "7", "dan"),
 		OfMeter(Correction("x1", "m1", "-5"), "m-max"), OfMeter(Correction("x2", "m1", "-1"), "m-unique"),
 		OfMeter(Correction("x3", "n1", "-1"), "m-min"),
-		Fact("k2", "calls", "c", Ago(0), "5"), Fact("k3", "calls", "c", Ago(0), "6"), Fact("s2", "strict", "c", Ago(0), "4"),
+		Fact("k2", "calls", "c", Ago(0), "5"), Fact("k3", "calls", "c", Ago(0), "6"),
+		Fact("s2", "strict", "c", Ago(0), "4"),
 		With(Fact("h1", "hits", "c", Ago(0), "2"), Text("x", "y")), Fact("k2", "calls", "c", Ago(0), "5"),
 		Fact("k1", "calls", "c", Ago(0), "4"),
 	}
@@ -94,19 +96,21 @@ var atomicCases = []Case{
 		ours, theirs := w.record(acme, atomicTouch()...), w.record("twin", atomicTouch()...)
 		for i := range ours {
 			// Derived keys differ from tenant to tenant.
-			if ours[i].Seq != theirs[i].Seq || said(ours[i]) != said(theirs[i]) || ours[i].Overage != theirs[i].Overage {
-				w.Errorf("event %d: %s, and %s where no batch was refused", i, told(ours[i]), told(theirs[i]))
+			if ours[i].Seq != theirs[i].Seq || said(ours[i]) != said(theirs[i]) ||
+				ours[i].Overage != theirs[i].Overage {
+				w.Errorf("event %d: %s, and %s where no batch was refused", i, written(ours[i]), written(theirs[i]))
 			}
 		}
 	}},
 	{"an atomic batch without a refusal is recorded as any other", func(w *world) {
 		atomicLedger(w, acme)
 		atomicLedger(w, "twin")
-		vs := w.atomically(acme, "accepted adjusted accepted accepted accepted accepted accepted overage accepted accepted duplicate duplicate",
+		vs := w.atomically(acme, "accepted adjusted accepted accepted accepted accepted accepted overage accepted "+
+			"accepted duplicate duplicate",
 			atomicTouch()...)
 		for i, v := range w.record("twin", atomicTouch()...) {
 			if vs[i].Seq != v.Seq || said(vs[i]) != said(v) {
-				w.Errorf("event %d: %s, and %s in a plain batch", i, told(vs[i]), told(v))
+				w.Errorf("event %d: %s, and %s in a plain batch", i, written(vs[i]), written(v))
 			}
 		}
 		for _, slug := range mixSlugs() {
@@ -124,13 +128,15 @@ var atomicCases = []Case{
 		w.plan(acme, "pro", Hard("calls", "10"))
 		w.assign(acme, "", "pro")
 		before := w.head(acme)
-		vs := w.atomically(acme, "withheld rejected:quota_exceeded withheld withheld conflict rejected:invalid withheld rejected:late withheld withheld",
-			Fact("a", "calls", "c", Ago(0), "9"), Fact("b", "calls", "d", Ago(0), "2"), Fact("c", "calls", "d", Ago(0), "1"),
+		vs := w.atomically(acme, "withheld rejected:quota_exceeded withheld withheld conflict rejected:invalid "+
+			"withheld rejected:late withheld withheld",
+			Fact("a", "calls", "c", Ago(0), "9"), Fact("b", "calls", "d", Ago(0), "2"),
+			Fact("c", "calls", "d", Ago(0), "1"),
 			Fact("c", "calls", "d", Ago(0), "1"), Fact("c", "calls", "d", Ago(0), "0"), Correction("x", "c", "-2"),
 			Fact("s", "strict", "c", Ago(0), "1"), Fact("t", "strict", "c", Ago(2*time.Hour), "1"),
 			Correction("y", "a", "-3"), Fact("d", "calls", "c", Ago(0), "3"))
 		if v := vs[4]; v.Seq != 0 || !strings.Contains(v.Problem.Detail, "another event of this batch") {
-			w.Errorf("a conflict within the batch: %s", told(v))
+			w.Errorf("a conflict within the batch: %s", written(v))
 		}
 		if after := w.head(acme); after != before {
 			w.Errorf("the head went from %+v to %+v", before, after)
@@ -141,7 +147,8 @@ var atomicCases = []Case{
 		w.create(acme, NewMeter("calls", meter.Sum))
 		w.says(acme, "accepted", Fact("a", "calls", "c", Ago(0), "1"))
 		w.closeTenant(acme)
-		w.atomically(acme, "duplicate rejected:tenant_closed", Fact("a", "calls", "c", Ago(0), "1"), Fact("b", "calls", "c", Ago(0), "1"))
+		w.atomically(acme, "duplicate rejected:tenant_closed", Fact("a", "calls", "c", Ago(0), "1"),
+			Fact("b", "calls", "c", Ago(0), "1"))
 		w.atomically(acme, "duplicate", Fact("a", "calls", "c", Ago(0), "1"))
 	}},
 	{"atomic batches side by side are refused or recorded, each whole", func(w *world) {

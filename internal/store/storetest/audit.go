@@ -17,7 +17,7 @@ import (
 // gives.
 func (b *books) checkAudit() {
 	b.Helper()
-	changes := b.told()
+	changes := b.changes()
 	checkQuery(b, b.v, b.id, changes, store.AuditQuery{}, many)
 	if len(changes) == 0 {
 		return
@@ -25,11 +25,12 @@ func (b *books) checkAudit() {
 	r := &changes[len(changes)/2]
 	e := &r.Change.Event
 	checkQuery(b, b.v, b.id, changes, store.AuditQuery{Type: e.Type, Before: r.Seq + 1}, many)
-	checkQuery(b, b.v, b.id, changes, store.AuditQuery{EntityType: e.EntityType, EntityID: e.EntityID, Source: e.Source, From: r.At}, 3)
+	checkQuery(b, b.v, b.id, changes, store.AuditQuery{EntityType: e.EntityType, EntityID: e.EntityID, Source: e.Source,
+		From: r.At}, 3)
 }
 
-// told lists the changes as the audit log shows them.
-func (b *books) told() (changes []ledger.Row) {
+// changes lists the changes as the audit log shows them.
+func (b *books) changes() (changes []ledger.Row) {
 	for _, r := range b.rows {
 		if r.Change != nil && r.Change.EntityType != audit.EntityRequest {
 			changes = append(changes, ledger.Row{Seq: r.Seq, At: r.At, Change: &ledger.Change{Event: r.Change.Event}})
@@ -43,7 +44,7 @@ func CheckAudit(t TB, s store.Store, id string) {
 	t.Helper()
 	err := s.View(context.Background(), id, func(v store.View) error {
 		b := &books{TB: t, v: v, id: id, head: v.Head(), rows: readRows(t, v, 0, everything)}
-		changes := b.told()
+		changes := b.changes()
 		queries := []store.AuditQuery{{}, {Type: "no.such"}, {Source: "nobody"}, {EntityType: "none", EntityID: "x"}}
 		for i := 0; i < len(changes); i += 1 + len(changes)/8 {
 			queries = append(queries, questions(&changes[i])...)
@@ -63,7 +64,8 @@ func CheckAudit(t TB, s store.Store, id string) {
 // questions are those that a row answers, alone and with others.
 func questions(r *ledger.Row) []store.AuditQuery {
 	e := &r.Change.Event
-	out := []store.AuditQuery{{Before: r.Seq}, {Before: r.Seq + 1}, {From: r.At}, {To: r.At}, {From: r.At, To: r.At + 1}, {From: r.At + 1, Offset: 1}, {To: r.At + 1, Offset: 2}}
+	out := []store.AuditQuery{{Before: r.Seq}, {Before: r.Seq + 1}, {From: r.At}, {To: r.At},
+		{From: r.At, To: r.At + 1}, {From: r.At + 1, Offset: 1}, {To: r.At + 1, Offset: 2}}
 	for set := range 1 << 4 {
 		q := store.AuditQuery{}
 		for bit, ask := range [...]func(){
@@ -104,7 +106,8 @@ func checkQuery(t TB, v store.View, id string, changes []ledger.Row, q store.Aud
 }
 
 func sameAudit(a, b ledger.Row) bool {
-	return a.Seq == b.Seq && a.At == b.At && a.Event == nil && a.Change != nil && a.Change.Event == b.Change.Event && a.Change.State.IsZero()
+	return a.Seq == b.Seq && a.At == b.At && a.Event == nil && a.Change != nil && a.Change.Event == b.Change.Event &&
+		a.Change.State.IsZero()
 }
 
 func numbers(rows []ledger.Row) (out []uint64) {
@@ -114,8 +117,8 @@ func numbers(rows []ledger.Row) (out []uint64) {
 	return out
 }
 
-// tell appends a change that leaves nothing behind.
-func tell(tx store.Tx, e audit.Event) error {
+// note appends a change that leaves nothing behind.
+func note(tx store.Tx, e audit.Event) error {
 	_, err := tx.Append(ledger.Change{Event: e})
 	return err
 }
@@ -128,9 +131,10 @@ var auditCases = []Case{
 			w.clock.Advance(time.Duration(i%3) * time.Second)
 			w.update(acme, func(tx store.Tx) error {
 				for j := range 1 + i%3 {
-					e := audit.Of([]string{"meter", "plan", "période"}[(i+j)%3], []string{"created", "updated"}[i%2], []string{"a", "b", "a\x01", ""}[j])
+					e := audit.Of([]string{"meter", "plan", "période"}[(i+j)%3], []string{"created", "updated"}[i%2],
+						[]string{"a", "b", "a\x01", ""}[j])
 					e.Source, e.Actor, e.Payload = []string{"api", "system"}[i/7%2], "k", `{"n":1}`
-					if err := tell(tx, e); err != nil {
+					if err := note(tx, e); err != nil {
 						return err
 					}
 				}
@@ -149,7 +153,7 @@ var auditCases = []Case{
 		w.create(acme)
 		at := w.head(acme).Seq
 		w.update(acme, func(tx store.Tx) error {
-			if err := tell(tx, audit.Of("meter", "created", "m")); err != nil {
+			if err := note(tx, audit.Of("meter", "created", "m")); err != nil {
 				return err
 			}
 			got, err := tx.AuditEvents(store.AuditQuery{EntityType: "meter", Limit: many})

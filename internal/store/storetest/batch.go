@@ -22,7 +22,8 @@ var batchCases = []Case{
 		strict.Late, strict.Lateness = meter.Reject, 0
 		w.create(acme, NewMeter("calls", meter.Sum), strict)
 		before := w.head(acme).Seq
-		vs := w.says(acme, "accepted rejected:unknown_meter accepted conflict accepted rejected:late duplicate accepted rejected:invalid accepted",
+		vs := w.says(acme, "accepted rejected:unknown_meter accepted conflict accepted rejected:late duplicate "+
+			"accepted rejected:invalid accepted",
 			Fact("a", "calls", "c", Ago(0), "1"),
 			Fact("b", "nothing", "c", Ago(0), "1"),
 			Fact("c", "calls", "c", Ago(0), "1"),
@@ -61,11 +62,13 @@ var batchCases = []Case{
 	{"the rows of a batch are one section with one time", func(w *world) {
 		w.create(acme, NewMeter("calls", meter.Sum))
 		before := w.head(acme).Seq
-		w.says(acme, "accepted", Fact("a", "calls", "c", Ago(0), "1"), Fact("b", "calls", "c", Ago(0), "1"), Fact("c", "calls", "c", Ago(0), "1"))
+		w.says(acme, "accepted", Fact("a", "calls", "c", Ago(0), "1"), Fact("b", "calls", "c", Ago(0), "1"),
+			Fact("c", "calls", "c", Ago(0), "1"))
 		w.view(acme, func(v store.View) {
 			err := v.Sections(before+1, func(s *ledger.Section) error {
 				if s.First != before+1 || len(s.Rows) != 3 || s.At != Ago(0) {
-					w.Errorf("a section of %d rows from %d on at %s, want 3 from %d on at %s", len(s.Rows), s.First, s.At, before+1, Ago(0))
+					w.Errorf("a section of %d rows from %d on at %s, want 3 from %d on at %s", len(s.Rows), s.First,
+						s.At, before+1, Ago(0))
 				}
 				return nil
 			})
@@ -116,7 +119,8 @@ var batchCases = []Case{
 			}
 			w.totals(acme, "m-count", "c", fmt.Sprint(i+1))
 			w.totals(acme, "m-sum", "c", fmt.Sprint(i*(i+1)/2))
-			w.totals(acme, "m-last", "c", map[bool]string{true: "9", false: fmt.Sprint(i)}[i > 9]) // by time, then key: e10 < e9
+			// by time, then key: e10 < e9
+			w.totals(acme, "m-last", "c", map[bool]string{true: "9", false: fmt.Sprint(i)}[i > 9])
 			w.totals(acme, "m-unique", "c", fmt.Sprint(min(i+1, 5)))
 		}
 	}},
@@ -126,7 +130,8 @@ var batchCases = []Case{
 		events := make([]usage.Event, 3)
 		for round := range 4 {
 			for i := range events {
-				events[i] = Fact(fmt.Sprint(round, "-", i), "calls", fmt.Sprint("c", round), Ago(0), fmt.Sprint(round+1))
+				events[i] = Fact(fmt.Sprint(round, "-", i), "calls", fmt.Sprint("c", round), Ago(0),
+					fmt.Sprint(round+1))
 			}
 			w.says(acme, "accepted", events...)
 		}
@@ -151,7 +156,8 @@ func forgetsMemory(w *world) {
 	send := func(es ...usage.Event) (keys []usage.Key) {
 		for i := range es {
 			e := &es[i]
-			for _, s := range []*string{&e.ID, &e.Meter, &e.Type, &e.Customer, &e.Resource, &e.Properties, &e.Corrects, &e.Reason} {
+			for _, s := range []*string{&e.ID, &e.Meter, &e.Type, &e.Customer, &e.Resource, &e.Properties, &e.Corrects,
+				&e.Reason} {
 				if *s != "" {
 					*s = borrowed(*s)
 				}
@@ -170,7 +176,8 @@ func forgetsMemory(w *world) {
 	fact := Fact("fact-1", "calls", "customer-1", Ago(0), "7")
 	hit := With(Fact("hit-1", "hits", "customer-2", Ago(0), "3"), Text("x", "y"))
 	keys := send(call, fact, hit)
-	send(Correction("fix-1", "fact-1", "-2"), OfMeter(Correction("fix-2", "call-1", "1"), "m-sum"), Correction("fix-3", keys[2].ID(), "2"))
+	send(Correction("fix-1", "fact-1", "-2"), OfMeter(Correction("fix-2", "call-1", "1"), "m-sum"),
+		Correction("fix-3", keys[2].ID(), "2"))
 	for i, want := range []usage.Event{call, fact, hit} {
 		got, fixes := w.event(acme, keys[i])
 		same(w, "the event", got.Event.Event, want)

@@ -20,7 +20,10 @@ func Carry(t TB, from, to store.Store) {
 	}
 	var ids []string
 	for _, tn := range tenants {
-		err := from.View(ctx, tn.ID, func(v store.View) error { return v.Sections(1, func(*ledger.Section) error { return nil }) })
+		err := from.View(ctx, tn.ID, func(v store.View) error {
+			return v.Sections(1,
+				func(*ledger.Section) error { return nil })
+		})
 		if problem.Is(err, problem.Archived) {
 			return
 		}

@@ -23,8 +23,10 @@ import (
 // Tenant makes the tenant's first state. Salt and tree key are functions of the id, so that
 // two stores derive the same keys and hashes.
 func Tenant(id string, now calendar.Micros) tenant.Tenant {
-	return tenant.Tenant{ID: id, Name: "Tenant " + id, AllowedOrigins: []string{"https://" + id + ".example.com"}, CreatedAt: now,
-		Salt: sha256.Sum256([]byte("salt of " + id)), TreeKeys: []tree.Key{{FromSeq: 1, Secret: sha256.Sum256([]byte("tree of " + id))}}}
+	return tenant.Tenant{ID: id, Name: "Tenant " + id, AllowedOrigins: []string{"https://" + id + ".example.com"},
+		CreatedAt: now,
+		Salt:      sha256.Sum256([]byte("salt of " + id)),
+		TreeKeys:  []tree.Key{{FromSeq: 1, Secret: sha256.Sum256([]byte("tree of " + id))}}}
 }
 
 func change(what, action, id string, s entity.State) ledger.Change {
@@ -85,7 +87,8 @@ func Adjust(tx store.Tx, slug, customer string, m calendar.Month, quantity, reve
 	}
 	a := usage.Adjustment{
 		ID:    usage.ManualID(tx.Head().Seq + 1),
-		Meter: on.Number, Customer: customer, Month: m, Amount: Amount(quantity), Reason: "goodwill", Actor: "tester", Reverts: reverts,
+		Meter: on.Number, Customer: customer, Month: m, Amount: Amount(quantity), Reason: "goodwill", Actor: "tester",
+		Reverts: reverts,
 	}
 	_, err = tx.Append(change("adjustment", "create", customer, usage.AdjustmentKind.State(&a)))
 	return a.ID, err
@@ -93,7 +96,8 @@ func Adjust(tx store.Tx, slug, customer string, m calendar.Month, quantity, reve
 
 // ClosePeriod appends the close of a month.
 func ClosePeriod(tx store.Tx, m calendar.Month) error {
-	_, err := tx.Append(change("period", "close", m.String(), usage.PeriodKind.State(&usage.Period{Month: m, Actor: "tester"})))
+	_, err := tx.Append(change("period", "close", m.String(),
+		usage.PeriodKind.State(&usage.Period{Month: m, Actor: "tester"})))
 	return err
 }
 
@@ -128,7 +132,8 @@ func Create(s store.Store, id string, meters ...meter.Meter) error {
 
 // NewMeter is a meter with the default settings.
 func NewMeter(slug string, a meter.Aggregation) meter.Meter {
-	return meter.Meter{Slug: slug, Name: "Meter " + slug, Aggregation: a, Lateness: meter.DefaultLateness, Future: meter.DefaultFuture}
+	return meter.Meter{Slug: slug, Name: "Meter " + slug, Aggregation: a, Lateness: meter.DefaultLateness,
+		Future: meter.DefaultFuture}
 }
 
 // mixType is the type that feeds one meter of every aggregation.
@@ -138,7 +143,8 @@ const mixType = "mix"
 // slugs.
 func mixMeters() []meter.Meter {
 	var out []meter.Meter
-	for _, a := range []meter.Aggregation{meter.Sum, meter.Count, meter.Min, meter.Max, meter.Last, meter.Unique, meter.Avg} {
+	for _, a := range []meter.Aggregation{meter.Sum, meter.Count, meter.Min, meter.Max, meter.Last, meter.Unique,
+		meter.Avg} {
 		m := NewMeter("m-"+a.String(), a)
 		m.EventType, m.ValueProperty = mixType, "v"
 		if a == meter.Unique {

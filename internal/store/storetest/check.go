@@ -139,7 +139,8 @@ func checkTree(t TB, v store.View, whole *tree.Check) {
 	}
 	again, err := tree.Rebuild(v.Tree(), head.Seq)
 	if err != nil || again != head.Tree {
-		t.Errorf("the tree of the tiles and the last leaves has the root %x, the head's %x: %v", again.Root(), head.Tree.Root(), err)
+		t.Errorf("the tree of the tiles and the last leaves has the root %x, the head's %x: %v", again.Root(),
+			head.Tree.Root(), err)
 	}
 }
 
@@ -317,7 +318,8 @@ func (b *books) checkAfterClose(id usage.CounterID, closed uint64, want *usage.C
 }
 
 func comparePlaces(a, b store.CounterPlace) int {
-	return cmp.Or(cmp.Compare(a.Month, b.Month), strings.Compare(a.Meter, b.Meter), strings.Compare(a.Customer, b.Customer))
+	return cmp.Or(cmp.Compare(a.Month, b.Month), strings.Compare(a.Meter, b.Meter),
+		strings.Compare(a.Customer, b.Customer))
 }
 
 // describe writes a counter down in all that Equal looks at.

@@ -103,7 +103,8 @@ func collect(t TB, s store.Store, id string) showing {
 		}
 		return v.Counters(store.CounterPlace{}, func(at store.CounterPlace, c *usage.Counter) bool {
 			p.Counters = append(p.Counters, placed{
-				store.CounterPlace{Month: at.Month, Meter: strings.Clone(at.Meter), Customer: strings.Clone(at.Customer)}, cloneCounter(c)})
+				store.CounterPlace{Month: at.Month, Meter: strings.Clone(at.Meter),
+					Customer: strings.Clone(at.Customer)}, cloneCounter(c)})
 			return true
 		})
 	})

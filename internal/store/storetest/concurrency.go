@@ -26,14 +26,15 @@ var concurrencyCases = []Case{
 	{"of many deliveries of a fact at once exactly one is accepted", func(w *world) {
 		w.create(acme, NewMeter("calls", meter.Sum))
 		const facts = 40
-		var mu sync.Mutex // guards what the submitters were told
+		var mu sync.Mutex // guards what the submitters were answered
 		accepted, seqs := map[string]int{}, map[string]map[uint64]bool{}
 		together(submitters, func(i int) {
 			order := rand.New(rand.NewPCG(uint64(i), 1)).Perm(facts)
 			for from := 0; from < facts; from += 10 {
 				var events []usage.Event
 				for _, n := range order[from : from+10] {
-					events = append(events, Fact(fmt.Sprint("e", n), "calls", fmt.Sprint("c", n%3), Ago(0), fmt.Sprint(n)))
+					events = append(events, Fact(fmt.Sprint("e", n), "calls", fmt.Sprint("c", n%3), Ago(0),
+						fmt.Sprint(n)))
 				}
 				vs, err := w.s.Record(context.Background(), store.Batch{Tenant: acme, Events: events})
 				if err != nil {
@@ -76,7 +77,9 @@ var concurrencyCases = []Case{
 					w.Errorf("record %s: %v, %v", e.ID, vs, err)
 					return
 				}
-				err = w.s.View(context.Background(), acme, func(v store.View) error { return readBack(v, vs[0], mine, n+1) })
+				err = w.s.View(context.Background(), acme, func(v store.View) error {
+					return readBack(v, vs[0], mine, n+1)
+				})
 				if err != nil {
 					w.Errorf("after %s: %v", e.ID, err)
 				}
@@ -125,7 +128,8 @@ var concurrencyCases = []Case{
 					for j := range size {
 						events = append(events, Fact(fmt.Sprint(n, "-", j), "calls", "c", Ago(0), "1"))
 					}
-					if _, err := w.s.Record(context.Background(), store.Batch{Tenant: acme, Events: events}); err != nil {
+					if _, err := w.s.Record(context.Background(),
+						store.Batch{Tenant: acme, Events: events}); err != nil {
 						w.Errorf("record: %v", err)
 					}
 				}

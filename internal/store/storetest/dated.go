@@ -40,7 +40,8 @@ var datedCases = []Case{
 		}{
 			{time.Hour - time.Microsecond, "accepted"}, {time.Hour, "rejected:quota_exceeded"},
 			{3*time.Hour - time.Microsecond, "rejected:quota_exceeded"}, {3 * time.Hour, "accepted"},
-			{5*time.Hour - time.Microsecond, "accepted"}, {5 * time.Hour, "rejected:quota_exceeded"}, {6 * time.Hour, "accepted"},
+			{5*time.Hour - time.Microsecond, "accepted"}, {5 * time.Hour, "rejected:quota_exceeded"},
+			{6 * time.Hour, "accepted"},
 			{7 * time.Hour, "rejected:quota_exceeded"}, // five are used
 		} {
 			w.clock.Set(Start.Add(step.at))
@@ -58,8 +59,10 @@ var datedCases = []Case{
 		w.says(acme, "accepted", Fact("a", "calls", "c", Ago(0), "1"), Fact("b", "calls", "d", Ago(0), "1"))
 		w.again()
 		w.clock.Advance(240 * time.Hour)
-		w.says(acme, "rejected:quota_exceeded accepted", Fact("c", "calls", "c", Ago(0), "1"), Fact("d", "calls", "d", Ago(0), "1"))
-		w.atomically(acme, "withheld rejected:quota_exceeded", Fact("e", "calls", "d", Ago(0), "1"), Fact("f", "calls", "c", Ago(0), "1"))
+		w.says(acme, "rejected:quota_exceeded accepted", Fact("c", "calls", "c", Ago(0), "1"),
+			Fact("d", "calls", "d", Ago(0), "1"))
+		w.atomically(acme, "withheld rejected:quota_exceeded", Fact("e", "calls", "d", Ago(0), "1"),
+			Fact("f", "calls", "c", Ago(0), "1"))
 	}},
 	{"of dated plans one is replaced by another of the same time, and those of other times stay", func(w *world) {
 		w.create(acme, NewMeter("calls", meter.Sum))
@@ -75,7 +78,8 @@ var datedCases = []Case{
 		w.again()
 		w.view(acme, func(v store.View) {
 			a, err := store.Assignment(v, "c")
-			if got := fmt.Sprint(a.Plans); err != nil || got != fmt.Sprint([]any{dated(0, "some"), dated(time.Hour, "none"), dated(2*time.Hour, "")}) {
+			if got := fmt.Sprint(a.Plans); err != nil ||
+				got != fmt.Sprint([]any{dated(0, "some"), dated(time.Hour, "none"), dated(2*time.Hour, "")}) {
 				w.Errorf("c has %s, %v", got, err)
 			}
 		})

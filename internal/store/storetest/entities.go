@@ -267,7 +267,8 @@ func readsOwnEntities(w *world) {
 			page store.Page
 			want string
 		}{
-			{store.Page{Limit: 2}, "a b"}, {store.Page{After: "b", Limit: 2}, "c d"}, {store.Page{Limit: 9}, "a b c d e"},
+			{store.Page{Limit: 2}, "a b"}, {store.Page{After: "b", Limit: 2}, "c d"},
+			{store.Page{Limit: 9}, "a b c d e"},
 			{store.Page{Limit: 2, Backward: true}, "e d"}, {store.Page{After: "d", Limit: 9, Backward: true}, "c b a"},
 		} {
 			page, err := tx.Entities(gadgetKind, c.page)
@@ -355,7 +356,8 @@ func carriesUnknownKinds(w *world) {
 func (l *life) changeGadget(id string) {
 	name := rapid.SampledFrom([]string{"a", "b", "B", "ä"}).Draw(l.T, "gadget")
 	note := rapid.SampledFrom([]string{"x", "y"}).Draw(l.T, "note")
-	colors := rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"red", "blue", "green"}), 0, 3, rapid.ID).Draw(l.T, "colors")
+	colors := rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"red", "blue", "green"}), 0, 3, rapid.ID).Draw(l.T,
+		"colors")
 	l.update("change gadget", id, func(tx store.Tx) error { return PutGadget(tx, name, note, colors...) })
 }
 

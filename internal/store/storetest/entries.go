@@ -17,7 +17,8 @@ import (
 var rowCases = []Case{
 	{"a row names who brought it", func(w *world) {
 		w.create(acme, NewMeter("calls", meter.Sum))
-		for i, by := range []string{"acme.k1", "kafka-in", "acme.k1", "", "acme.k2", strings.Repeat("é", store.MaxBy/2)} {
+		for i, by := range []string{"acme.k1", "kafka-in", "acme.k1", "", "acme.k2",
+			strings.Repeat("é", store.MaxBy/2)} {
 			e := Fact(fmt.Sprint("e", i), "calls", "c", Ago(0), "1")
 			vs, err := w.s.Record(context.Background(), store.Batch{Tenant: acme, By: by, Events: []usage.Event{e}})
 			if err != nil || vs[0].Status != usage.Accepted {
@@ -65,16 +66,20 @@ var rowCases = []Case{
 // entries are rows with every field of an entry set, and with none that may be absent.
 func entries() []*account.Row {
 	full := account.Entry{
-		ID: "E1", Account: "A10", Type: account.Debit, Amount: Amount("5.000000000001"), Time: Ago(7), Sequence: 1 << 62,
-		Given: account.GivenTime | account.GivenSequence, Counter: "A11", Transfer: "T1", Hold: "H1", Expires: Ago(-9),
+		ID: "E1", Account: "A10", Type: account.Debit, Amount: Amount("5.000000000001"), Time: Ago(7),
+		Sequence: 1 << 62,
+		Given:    account.GivenTime | account.GivenSequence, Counter: "A11", Transfer: "T1", Hold: "H1",
+		Expires:  Ago(-9),
 		Corrects: "E0", Reason: "wrong", Metadata: `{"a":"é"}`,
 	}
 	least := account.Entry{ID: "E2", Account: "a", Type: account.Credit, Amount: Amount("0.000000000001"), Time: Ago(0)}
 	return []*account.Row{
 		{Entry: full, System: true, Late: true, Gap: true, Version: 9, Balance: Amount("-12.5"), Held: Amount("3")},
 		{Entry: least, Version: 1, Balance: Amount("0.000000000001")},
-		{Entry: account.Entry{ID: "E3", Account: "a", Type: account.Hold, Amount: Amount("1"), Time: Ago(0), Expires: Ago(-1)}},
-		{Entry: account.Entry{ID: "E4", Account: "a", Type: account.Release, Amount: Amount("1"), Time: Ago(0), Hold: "E3"}},
+		{Entry: account.Entry{ID: "E3", Account: "a", Type: account.Hold, Amount: Amount("1"), Time: Ago(0),
+			Expires: Ago(-1)}},
+		{Entry: account.Entry{ID: "E4", Account: "a", Type: account.Release, Amount: Amount("1"), Time: Ago(0),
+			Hold: "E3"}},
 	}
 }
 

@@ -79,7 +79,8 @@ var epochCases = []Case{
 		w.totals(acme, "calls", "c", fmt.Sprintf("%d on time %d", callers*facts, callers*facts))
 		w.view(acme, func(v store.View) {
 			if t, err := store.Tenant(v); err != nil || t.Epoch(v.Head().Seq) != 21 || len(t.TreeKeys) != 21 {
-				w.Errorf("the head is in epoch %d and the tree has %d keys: %v", t.Epoch(v.Head().Seq), len(t.TreeKeys), err)
+				w.Errorf("the head is in epoch %d and the tree has %d keys: %v", t.Epoch(v.Head().Seq), len(t.TreeKeys),
+					err)
 			}
 		})
 	}},

@@ -38,7 +38,8 @@ func Call(id, eventType, customer string, at calendar.Micros, members ...propert
 
 // Correction changes the quantity of a kept fact and leaves the rest to it.
 func Correction(id, target, quantity string) usage.Event {
-	return usage.Event{ID: id, Corrects: target, Reason: "miscounted", Quantity: Amount(quantity), Given: usage.GivenQuantity}
+	return usage.Event{ID: id, Corrects: target, Reason: "miscounted", Quantity: Amount(quantity),
+		Given: usage.GivenQuantity}
 }
 
 // OfMeter states the meter that a correction is about.

@@ -49,7 +49,8 @@ var faultCases = []Case{
 			panic("boom")
 		})
 		w.panicked("the update", err)
-		w.code("view of it", w.s.View(context.Background(), acme, func(store.View) error { return nil }), problem.NotFound)
+		w.code("view of it", w.s.View(context.Background(), acme, func(store.View) error { return nil }),
+			problem.NotFound)
 		w.create(acme, NewMeter("calls", meter.Sum))
 		w.says(acme, "accepted", Fact("a", "calls", "c", Ago(0), "1"))
 	}},
@@ -58,7 +59,9 @@ var faultCases = []Case{
 		together(submitters, func(i int) {
 			for n := range perSubmitter {
 				if i%2 == 0 {
-					w.panicked("the update", w.s.Update(context.Background(), acme, func(store.Tx) error { panic("boom") }))
+					w.panicked("the update", w.s.Update(context.Background(), acme, func(store.Tx) error {
+						panic("boom")
+					}))
 					continue
 				}
 				fact := Fact(fmt.Sprint(i, "-", n), "calls", "c", Ago(0), "1")
@@ -113,7 +116,8 @@ var faultCases = []Case{
 		for s.Ready(ctx) == nil {
 			runtime.Gosched()
 		}
-		w.code("view of a store that is closing", s.View(ctx, acme, func(store.View) error { return nil }), problem.Unavailable)
+		w.code("view of a store that is closing", s.View(ctx, acme, func(store.View) error { return nil }),
+			problem.Unavailable)
 		select {
 		case err := <-closed:
 			w.Errorf("closed while a view was under way: %v", err)
@@ -146,12 +150,17 @@ var panics = []struct {
 		return err
 	}},
 	{"sections", func(v store.View) error { return v.Sections(1, func(*ledger.Section) error { panic("boom") }) }},
-	{"pruned sections", func(v store.View) error { return v.PrunedSections(1, func(*ledger.Section) error { panic("boom") }) }},
+	{"pruned sections", func(v store.View) error {
+		return v.PrunedSections(1,
+			func(*ledger.Section) error { panic("boom") })
+	}},
 	{"counters", func(v store.View) error {
 		return v.Counters(store.CounterPlace{}, func(store.CounterPlace, *usage.Counter) bool { panic("boom") })
 	}},
 	{"slice", func(v store.View) error {
-		return v.Slice(store.SliceQuery{Meter: 1, From: Month.Start(), To: Month.End()}, func(*store.Slice) error { panic("boom") })
+		return v.Slice(store.SliceQuery{Meter: 1, From: Month.Start(), To: Month.End()}, func(*store.Slice) error {
+			panic("boom")
+		})
 	}},
 }
 
@@ -159,7 +168,8 @@ var panics = []struct {
 func (w *world) panicked(what string, err error) {
 	w.Helper()
 	var p *store.PanicError
-	if !problem.Is(err, problem.Internal) || !errors.As(err, &p) || !strings.Contains(fmt.Sprint(p.Value), "boom") && !strings.Contains(fmt.Sprint(p.Value), "out of range") {
+	if !problem.Is(err, problem.Internal) || !errors.As(err, &p) ||
+		!strings.Contains(fmt.Sprint(p.Value), "boom") && !strings.Contains(fmt.Sprint(p.Value), "out of range") {
 		w.Errorf("%s panicked: %v, want an internal error that says with what", what, err)
 		return
 	}
@@ -173,7 +183,9 @@ func readAll(v store.View) error {
 	_, _, found := v.Event(usage.KeyOfID("a"))
 	_, _, rows := v.Rows(0, everything, func(*ledger.Row) bool { return true })
 	counters := v.Counters(store.CounterPlace{}, func(store.CounterPlace, *usage.Counter) bool { return true })
-	slice := v.Slice(store.SliceQuery{Meter: 1, From: Month.Start(), To: Month.End()}, func(*store.Slice) error { return nil })
+	slice := v.Slice(store.SliceQuery{Meter: 1, From: Month.Start(), To: Month.End()}, func(*store.Slice) error {
+		return nil
+	})
 	_, events := v.AuditEvents(store.AuditQuery{Limit: 10})
 	_, periods := store.Periods(v, Month, 10)
 	return errors.Join(found, rows, counters, slice, events, periods)

@@ -13,9 +13,11 @@ import (
 var feedCases = []Case{
 	{"an event of a type feeds every meter of that type", func(w *world) {
 		w.create(acme, append(mixMeters(), NewMeter("calls", meter.Sum))...)
-		v := w.says(acme, "accepted accepted accepted", mix("a", "c", Ago(2*time.Microsecond), "4", "u1"), mix("b", "c", Ago(1*time.Microsecond), "1", "u2"), mix("c", "c", Ago(0), "2.5", "u1"))[0]
+		v := w.says(acme, "accepted accepted accepted", mix("a", "c", Ago(2*time.Microsecond), "4", "u1"),
+			mix("b", "c", Ago(1*time.Microsecond), "1", "u2"), mix("c", "c", Ago(0), "2.5", "u1"))[0]
 		for range 2 {
-			for slug, want := range map[string]string{"m-sum": "7.5", "m-count": "3", "m-min": "1", "m-max": "4", "m-last": "2.5", "m-unique": "2", "m-avg": "2.5", "calls": "0"} {
+			for slug, want := range map[string]string{"m-sum": "7.5", "m-count": "3", "m-min": "1", "m-max": "4",
+				"m-last": "2.5", "m-unique": "2", "m-avg": "2.5", "calls": "0"} {
 				w.totals(acme, slug, "c", want)
 			}
 			w.again()
@@ -29,15 +31,19 @@ var feedCases = []Case{
 	}},
 	{"the string and the number are two members", func(w *world) {
 		w.create(acme, mixMeters()...)
-		w.says(acme, "accepted accepted accepted accepted", Call("a", mixType, "c", Ago(0), Number("v", "1"), Text("u", "1")), Call("b", mixType, "c", Ago(0), Number("v", "1"), Number("u", "1")),
-			Call("c", mixType, "c", Ago(0), Number("v", "1"), Text("u", "")), Call("d", mixType, "c", Ago(0), Number("v", "1"), Text("u", "'); --\n\\%")))
+		w.says(acme, "accepted accepted accepted accepted",
+			Call("a", mixType, "c", Ago(0), Number("v", "1"), Text("u", "1")),
+			Call("b", mixType, "c", Ago(0), Number("v", "1"), Number("u", "1")),
+			Call("c", mixType, "c", Ago(0), Number("v", "1"), Text("u", "")),
+			Call("d", mixType, "c", Ago(0), Number("v", "1"), Text("u", "'); --\n\\%")))
 		w.again()
 		w.says(acme, "accepted", Call("e", mixType, "c", Ago(0), Number("v", "1"), Text("u", "'); --\n\\%")))
 		w.totals(acme, "m-unique", "c", "4")
 	}},
 	{"members are counted per customer and month", func(w *world) {
 		w.create(acme, mixMeters()...)
-		w.says(acme, "accepted", mix("a", "c", Ago(0), "1", "u"), mix("b", "d", Ago(0), "1", "u"), mix("c", "c", (Month-1).Start(), "1", "u"))
+		w.says(acme, "accepted", mix("a", "c", Ago(0), "1", "u"), mix("b", "d", Ago(0), "1", "u"),
+			mix("c", "c", (Month-1).Start(), "1", "u"))
 		for _, customer := range []string{"c", "d"} {
 			w.totals(acme, "m-unique", customer, "1")
 		}
@@ -45,7 +51,7 @@ var feedCases = []Case{
 			w.Errorf("the month before has %d members, want 1", c.All().Members)
 		}
 	}},
-	{"if one meter refuses an event none is fed, and the first reason in slug order is told", func(w *world) {
+	{"if one meter refuses an event none is fed, and the first reason in slug order is answered", func(w *world) {
 		fed := func(slug string) meter.Meter {
 			m := NewMeter(slug, meter.Sum)
 			m.EventType = "call"
@@ -58,7 +64,8 @@ var feedCases = []Case{
 		w.create(acme, last, full, late, fed("a-open"))
 		w.says(acme, "accepted", Call("first", "call", "c", Ago(0)))
 		w.adjust(acme, "c-full", "c", "99999999999999999999999998", "")
-		v := w.says(acme, "rejected:late rejected:overflow", Call("a", "call", "c", Ago(time.Hour)), Call("b", "call", "c", Ago(0)))[0]
+		v := w.says(acme, "rejected:late rejected:overflow", Call("a", "call", "c", Ago(time.Hour)),
+			Call("b", "call", "c", Ago(0)))[0]
 		if v.Problem == nil || !strings.Contains(v.Problem.Detail, "b-late") {
 			w.Errorf("the reason is %v, want that of b-late", v.Problem)
 		}
@@ -72,7 +79,9 @@ var feedCases = []Case{
 		a.EventType, a.ValueProperty = "call", "in"
 		b.EventType, b.ValueProperty = "call", "out"
 		w.create(acme, b, a)
-		for i, v := range w.says(acme, "rejected:invalid rejected:invalid rejected:unknown_meter", Call("x", "call", "c", Ago(0)), Call("y", "call", "c", Ago(0), Number("in", "1")), Call("z", "cal", "c", Ago(0))) {
+		for i, v := range w.says(acme, "rejected:invalid rejected:invalid rejected:unknown_meter",
+			Call("x", "call", "c", Ago(0)), Call("y", "call", "c", Ago(0), Number("in", "1")),
+			Call("z", "cal", "c", Ago(0))) {
 			want := []string{"properties.in", "properties.out", "type"}[i]
 			if v.Problem == nil || len(v.Problem.Fields) != 1 || v.Problem.Fields[0].Path != want {
 				w.Errorf("event %d: %v, want %s at fault", i, v.Problem, want)
@@ -86,7 +95,8 @@ var feedCases = []Case{
 		short, long := NewMeter("short", meter.Sum), NewMeter("long", meter.Sum)
 		short.EventType, short.Lateness, long.EventType = "call", time.Minute, "call"
 		w.create(acme, short, long)
-		v := w.says(acme, "accepted adjusted", Call("a", "call", "c", Ago(0)), Call("b", "call", "c", Ago(time.Hour)))[1]
+		v := w.says(acme, "accepted adjusted", Call("a", "call", "c", Ago(0)),
+			Call("b", "call", "c", Ago(time.Hour)))[1]
 		w.again()
 		w.totals(acme, "short", "c", "2 on time 1")
 		w.totals(acme, "long", "c", "2 on time 2")
@@ -143,7 +153,8 @@ func filteredFeeds(w *world) {
 		m.ValueProperty, m.Filter = "n", meter.Filter{"properties.model": {{Kind: properties.String, Text: "9"}}}
 	})
 	near := typed("near", meter.Count, func(m *meter.Meter) {
-		m.Filter = meter.Filter{"resource": {{Kind: properties.String, Text: "eu"}, {Kind: properties.String, Text: "us"}}}
+		m.Filter = meter.Filter{"resource": {{Kind: properties.String, Text: "eu"},
+			{Kind: properties.String, Text: "us"}}}
 	})
 	some := typed("some", meter.Max, func(m *meter.Meter) { m.ValueProperty, m.MissingValue = "n", meter.SkipMissing })
 	w.create(acme, nine, near, some)
@@ -158,8 +169,10 @@ func filteredFeeds(w *world) {
 		call("all", "eu", Text("model", "9"), Number("n", "5")), call("near", "us"), call("some", "", Number("n", "7")),
 		call("number", "", Number("model", "9")), call("value", "", Text("model", "9")), call("none", "asia"),
 	}
-	vs := w.says(acme, "accepted accepted accepted rejected:unknown_meter rejected:invalid rejected:unknown_meter", batch...)
-	if p := vs[5].Problem; p == nil || !strings.Contains(p.Detail, "near") || !strings.Contains(p.Detail, "properties.n") {
+	vs := w.says(acme, "accepted accepted accepted rejected:unknown_meter rejected:invalid rejected:unknown_meter",
+		batch...)
+	if p := vs[5].Problem; p == nil || !strings.Contains(p.Detail, "near") ||
+		!strings.Contains(p.Detail, "properties.n") {
 		w.Errorf("the reason is %v", p)
 	}
 	check := func() {

@@ -27,7 +27,8 @@ var goldenTenants = []string{acme, bygone}
 func FillGolden(t TB, s store.Store, clock *Clock) {
 	t.Helper()
 	w := &world{TB: t, clock: clock, s: s}
-	peak, people, derived, mean := NewMeter("peak", meter.Max), NewMeter("people", meter.Unique), NewMeter("derived", meter.Sum), NewMeter("mean", meter.Avg)
+	peak, people, derived, mean := NewMeter("peak", meter.Max), NewMeter("people", meter.Unique),
+		NewMeter("derived", meter.Sum), NewMeter("mean", meter.Avg)
 	peak.EventType, peak.ValueProperty = "call", "v"
 	people.EventType, people.UniqueProperty = "call", "u"
 	derived.KeyPolicy = meter.DerivedKey
@@ -35,19 +36,23 @@ func FillGolden(t TB, s store.Store, clock *Clock) {
 	w.update(acme, func(tx store.Tx) error {
 		now := tx.Now()
 		return errors.Join(
-			PutKey(tx, tenant.APIKey{ID: acme + ".k1", Name: "key", Scopes: tenant.Ingest, Hash: tenant.HashToken("k1"), CreatedAt: now}),
-			PutPlan(tx, quota.Plan{Name: "pro", Quotas: []quota.Quota{Soft("calls", "100", "2"), Hard("requests", "3")}}),
+			PutKey(tx, tenant.APIKey{ID: acme + ".k1", Name: "key", Scopes: tenant.Ingest, Hash: tenant.HashToken("k1"),
+				CreatedAt: now}),
+			PutPlan(tx, quota.Plan{Name: "pro",
+				Quotas: []quota.Quota{Soft("calls", "100", "2"), Hard("requests", "3")}}),
 			keep(tx, answered("first", now, `{"slug":"m"}`)))
 	})
 	w.assign(acme, "c1", "pro")
 	for i := range 40 {
 		name, at := fmt.Sprint("e", i), Ago(time.Duration(i)*7*time.Hour)
 		w.goldenFacts(acme+".k1",
-			On(With(Fact(name, "calls", "c1", at, fmt.Sprint(i, ".125")), Text("region", "eu"), Number("n", "1.50")), "gpu"),
+			On(With(Fact(name, "calls", "c1", at, fmt.Sprint(i, ".125")), Text("region", "eu"), Number("n", "1.50")),
+				"gpu"),
 			Call(name+"-call", "call", "é", at, Number("v", fmt.Sprint(i*200)), Text("u", fmt.Sprint("who", i%3))),
 			Fact("", "derived", "c2", at, "3"), Fact(name+"-mean", "mean", "c2", at, "0.000000000001"),
 			Untimed(Fact(name+"-request", "requests", "c1", 0, "1")))
-		w.goldenFacts("", Correction(name+"-fix", name, "0.5"), OfMeter(Correction(name+"-fix2", name+"-call", "1"), "peak"))
+		w.goldenFacts("", Correction(name+"-fix", name, "0.5"),
+			OfMeter(Correction(name+"-fix2", name+"-call", "1"), "peak"))
 		clock.Advance(time.Second)
 	}
 	made := w.adjust(acme, "calls", "c1", "-2.5", "")
@@ -61,7 +66,8 @@ func FillGolden(t TB, s store.Store, clock *Clock) {
 	head := w.head(acme)
 	section := ledger.Section{First: head.Seq + 1, At: head.Clock}
 	for i, e := range entries() {
-		section.Rows = append(section.Rows, ledger.Row{Seq: section.First + uint64(i), At: section.At, By: "bank", Entry: e})
+		section.Rows = append(section.Rows,
+			ledger.Row{Seq: section.First + uint64(i), At: section.At, By: "bank", Entry: e})
 	}
 	if err := s.Import(context.Background(), acme, section); err != nil {
 		t.Fatalf("import: %v", err)
@@ -108,7 +114,8 @@ func goldenCounters(b *strings.Builder, v store.View) error {
 	}
 	return v.Counters(store.CounterPlace{}, func(p store.CounterPlace, c *usage.Counter) bool {
 		a := aggregations[p.Meter]
-		fmt.Fprintf(b, "  %s %s %s: %d on time, total %s, sealed %s\n", p.Month, p.Meter, p.Customer, c.OnTime.Count, c.Total(a), c.SealedTotal(a))
+		fmt.Fprintf(b, "  %s %s %s: %d on time, total %s, sealed %s\n", p.Month, p.Meter, p.Customer, c.OnTime.Count,
+			c.Total(a), c.SealedTotal(a))
 		return true
 	})
 }
@@ -135,8 +142,10 @@ func UseGolden(t TB, s store.Store, clock *Clock) {
 	w.says(acme, "duplicate duplicate conflict accepted",
 		On(With(Fact("e0", "calls", "c1", Ago(0), "0.125"), Text("region", "eu"), Number("n", "1.50")), "gpu"),
 		Call("e0-call", "call", "é", Ago(0), Number("v", "0"), Text("u", "who0")),
-		Fact("e1", "calls", "c1", Ago(7*time.Hour), "2"), Fact(name, "calls", "c3", calendar.FromTime(clock.Now()), "1"))
-	w.says(acme, "rejected:quota_exceeded", Fact(name+" request", "requests", "c1", calendar.FromTime(clock.Now()), "1"))
+		Fact("e1", "calls", "c1", Ago(7*time.Hour), "2"),
+		Fact(name, "calls", "c3", calendar.FromTime(clock.Now()), "1"))
+	w.says(acme, "rejected:quota_exceeded",
+		Fact(name+" request", "requests", "c1", calendar.FromTime(clock.Now()), "1"))
 	w.says(bygone, "duplicate rejected:beyond_horizon", Fact("live", "calls", "c", Ago(0), "3"),
 		Fact("below the floor", "calls", "c", (Month-2).Start(), "1"))
 }

@@ -19,12 +19,15 @@ var horizonCases = []Case{
 	{"a fact below the floor is refused, and one has to say its time", func(w *world) {
 		w.create(acme, NewMeter("calls", meter.Sum))
 		floor := Month.Start()
-		w.says(acme, "accepted accepted", Fact("old", "calls", "c", floor-1, "1"), Untimed(Fact("untimed", "calls", "d", 0, "1")))
+		w.says(acme, "accepted accepted", Fact("old", "calls", "c", floor-1, "1"),
+			Untimed(Fact("untimed", "calls", "d", 0, "1")))
 		w.moveFloor(acme, floor)
 		w.again()
 		w.says(acme, "duplicate duplicate rejected:beyond_horizon accepted rejected:invalid rejected:beyond_horizon",
-			Fact("old", "calls", "c", floor-1, "1"), Untimed(Fact("untimed", "calls", "d", 0, "1")), Fact("new", "calls", "c", floor-1, "1"),
-			Fact("edge", "calls", "c", floor, "1"), Untimed(Fact("another", "calls", "c", 0, "1")), Correction("fix", "old", "-1"))
+			Fact("old", "calls", "c", floor-1, "1"), Untimed(Fact("untimed", "calls", "d", 0, "1")),
+			Fact("new", "calls", "c", floor-1, "1"),
+			Fact("edge", "calls", "c", floor, "1"), Untimed(Fact("another", "calls", "c", 0, "1")),
+			Correction("fix", "old", "-1"))
 		w.code("a floor that moves back", w.s.Update(context.Background(), acme, func(tx store.Tx) error {
 			return putFloor(tx, floor-1)
 		}), problem.Conflict)
@@ -72,7 +75,7 @@ func putFloor(tx store.Tx, floor calendar.Micros) error {
 	return err
 }
 
-// archive tells the ledger that a month is archived, as a service does that has read the archive back.
+// archive records in the ledger that a month is archived, as a service does that has read the archive back.
 func (w *world) archive(id string, m calendar.Month) {
 	w.Helper()
 	a := ledger.Archive{Month: m, Manifest: "there.json"}
@@ -95,14 +98,16 @@ func (w *world) archive(id string, m calendar.Month) {
 		base := ledger.Base{Month: m}
 		err := tx.Counters(store.CounterPlace{Month: m}, func(p store.CounterPlace, c *usage.Counter) bool {
 			if p.Month == m {
-				base.Counters = append(base.Counters, ledger.BaseCounter{Meter: w.numbers[p.Meter], Customer: strings.Clone(p.Customer), Counter: *c})
+				base.Counters = append(base.Counters,
+					ledger.BaseCounter{Meter: w.numbers[p.Meter], Customer: strings.Clone(p.Customer), Counter: *c})
 			}
 			return p.Month == m
 		})
 		if err != nil {
 			return err
 		}
-		if _, err := tx.Append(change("period", "base_recorded", m.String(), ledger.BaseKind.State(&base))); err != nil {
+		if _, err := tx.Append(change("period", "base_recorded", m.String(),
+			ledger.BaseKind.State(&base))); err != nil {
 			return err
 		}
 		_, err = tx.Append(change("period", "archived", m.String(), ledger.ArchiveKind.State(&a)))
@@ -120,8 +125,9 @@ func (w *world) monthLeaves() {
 	}
 	w.numbers = map[string]uint32{"calls": 1, "peak": 2}
 	old, at := Month-2, (Month - 2).Start().Add(200*time.Hour)
-	facts := []usage.Event{Fact("a", "calls", "c", at, "10"), Fact("b", "peak", "c", at, "7"), Fact("live", "calls", "c", Ago(0), "3"),
-		Correction("fix", "a", "-4"), Fact("late", "calls", "c", at.Add(-100*time.Hour), "1")}
+	facts := []usage.Event{Fact("a", "calls", "c", at, "10"), Fact("b", "peak", "c", at, "7"),
+		Fact("live", "calls", "c", Ago(0), "3"), Correction("fix", "a", "-4"),
+		Fact("late", "calls", "c", at.Add(-100*time.Hour), "1")}
 	w.says(bygone, "accepted accepted accepted accepted adjusted", facts...)
 	w.says(bygone, "accepted", Fact("more", "calls", "c", at, "2"))
 	w.closePeriod(bygone, old)
@@ -189,7 +195,8 @@ func (w *world) readBygone(old calendar.Month) {
 		_, _, err := v.Rows(0, everything, func(*ledger.Row) bool { return true })
 		w.code("all rows", err, problem.Archived)
 		w.code("all sections", v.Sections(1, func(*ledger.Section) error { return nil }), problem.Archived)
-		w.code("the month's usage", v.Slice(store.SliceQuery{Meter: 1, From: old.Start(), To: old.End()}, func(*store.Slice) error { return nil }), problem.Archived)
+		w.code("the month's usage", v.Slice(store.SliceQuery{Meter: 1, From: old.Start(), To: old.End()},
+			func(*store.Slice) error { return nil }), problem.Archived)
 		rows := 0
 		count := func(*ledger.Row) bool { rows++; return true }
 		if _, _, err := v.Rows(0, store.RowHint{From: Month.Start(), Events: true}, count); err != nil || rows == 0 {
@@ -201,7 +208,8 @@ func (w *world) readBygone(old calendar.Month) {
 		if gone := checkPruned(w, v); gone != 4 {
 			w.Errorf("%d rows have left, want 4", gone)
 		}
-		if _, _, err := v.Event(usage.KeyOfID("a")); !problem.Is(err, problem.Archived) && !problem.Is(err, problem.NotFound) {
+		if _, _, err := v.Event(usage.KeyOfID("a")); !problem.Is(err, problem.Archived) &&
+			!problem.Is(err, problem.NotFound) {
 			w.Errorf("an event that left: %v", err)
 		}
 		if r, _, err := v.Event(usage.KeyOfID("late")); err != nil || r.Event.ID != "late" {

@@ -55,7 +55,8 @@ var identityCases = []Case{
 		w.clock.Advance(100 * 24 * time.Hour)
 		w.says(acme, "duplicate conflict", e, Fact("a", "calls", "c", Ago(0), "5"))
 		if r, _ := w.event(acme, v.Key); r.Event.Time != Ago(0) || r.Event.Has(usage.GivenTime) {
-			w.Errorf("the row's time is %s, stated %t: want the time of its arrival, not stated", r.Event.Time, r.Event.Has(usage.GivenTime))
+			w.Errorf("the row's time is %s, stated %t: want the time of its arrival, not stated", r.Event.Time,
+				r.Event.Has(usage.GivenTime))
 		}
 	}},
 	{"a derived key makes equal facts one, and other content under it a conflict", func(w *world) {
@@ -91,7 +92,8 @@ var identityCases = []Case{
 			return With(Fact("", "views", "c", at.Add(d), quantity), Text("url", url))
 		}
 		w.says(acme, "accepted duplicate duplicate accepted accepted",
-			view(0, "/a", "1"), view(time.Second, "/a", "1"), view(5*time.Second-time.Microsecond, "/a", "9"), view(5*time.Second, "/a", "1"), view(0, "/b", "1"))
+			view(0, "/a", "1"), view(time.Second, "/a", "1"), view(5*time.Second-time.Microsecond, "/a", "9"),
+			view(5*time.Second, "/a", "1"), view(0, "/b", "1"))
 		w.again()
 		w.says(acme, "duplicate duplicate", view(2*time.Second, "/b", "7"), view(9*time.Second, "/a", "2"))
 		w.totals(acme, "views", "c", "3")
@@ -101,7 +103,8 @@ var identityCases = []Case{
 		m.KeyPolicy = meter.DerivedKey
 		w.create(acme, m, NewMeter("calls", meter.Sum))
 		derived := w.says(acme, "accepted", Fact("", "hits", "c", Ago(0), "5"))[0].Key
-		w.says(acme, "accepted rejected:invalid", Fact(derived.Name, "calls", "c", Ago(0), "7"), Fact(derived.ID(), "calls", "c", Ago(0), "7"))
+		w.says(acme, "accepted rejected:invalid", Fact(derived.Name, "calls", "c", Ago(0), "7"),
+			Fact(derived.ID(), "calls", "c", Ago(0), "7"))
 		w.again()
 		if r, _ := w.event(acme, derived); r.Event.Meter != "hits" {
 			w.Errorf("the derived key names a fact of %s", r.Event.Meter)
@@ -121,14 +124,16 @@ var identityCases = []Case{
 	}},
 	{"a refused fact leaves its key free", func(w *world) {
 		w.create(acme, NewMeter("calls", meter.Sum))
-		w.says(acme, "rejected:future rejected:unknown_meter", Fact("a", "calls", "c", Ago(-2*time.Hour), "1"), Fact("b", "cals", "c", Ago(0), "1"))
+		w.says(acme, "rejected:future rejected:unknown_meter", Fact("a", "calls", "c", Ago(-2*time.Hour), "1"),
+			Fact("b", "cals", "c", Ago(0), "1"))
 		w.noEvent(acme, "a")
 		w.says(acme, "accepted accepted", Fact("a", "calls", "c", Ago(0), "1"), Fact("b", "calls", "c", Ago(0), "1"))
 	}},
 	{"keys that differ in case, space, accent form or length are different", func(w *world) {
 		w.create(acme, NewMeter("calls", meter.Count))
 		var events []usage.Event
-		for _, id := range []string{"a", "A", "a ", " a", "á", "a\u0301", "ａ", "a\u200b", "aa", "a\n", "a%", "a_", "ß", "ss", "İ", "i"} {
+		for _, id := range []string{"a", "A", "a ", " a", "á", "a\u0301", "ａ", "a\u200b", "aa", "a\n", "a%", "a_", "ß",
+			"ss", "İ", "i"} {
 			events = append(events, Fact(id, "calls", id, Ago(0), "1"))
 		}
 		w.says(acme, "accepted", events...)

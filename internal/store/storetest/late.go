@@ -14,8 +14,9 @@ var lateCases = []Case{
 	{"a fact older than the window is kept as an adjustment", func(w *world) {
 		w.create(acme, NewMeter("calls", meter.Sum))
 		edge := Ago(48 * time.Hour)
-		vs := w.says(acme, "accepted accepted adjusted accepted", Fact("a", "calls", "c", Ago(0), "10"), Fact("b", "calls", "c", edge, "1"),
-			Fact("late", "calls", "c", edge-1, "5"), Fact("d", "calls", "other", edge-1, "1"))
+		vs := w.says(acme, "accepted accepted adjusted accepted", Fact("a", "calls", "c", Ago(0), "10"),
+			Fact("b", "calls", "c", edge, "1"), Fact("late", "calls", "c", edge-1, "5"),
+			Fact("d", "calls", "other", edge-1, "1"))
 		w.again()
 		w.totals(acme, "calls", "c", "16 on time 11")
 		if c := w.counter(acme, "calls", "c"); c.Watermark != Ago(0) || !c.Started {
@@ -33,10 +34,12 @@ var lateCases = []Case{
 		m := NewMeter("strict", meter.Sum)
 		m.Late, m.Lateness = meter.Reject, time.Hour
 		w.create(acme, m)
-		w.says(acme, "accepted accepted rejected:late", Fact("a", "strict", "c", Ago(0), "1"), Fact("b", "strict", "c", Ago(time.Hour), "1"), Fact("late", "strict", "c", Ago(time.Hour)-1, "1"))
+		w.says(acme, "accepted accepted rejected:late", Fact("a", "strict", "c", Ago(0), "1"),
+			Fact("b", "strict", "c", Ago(time.Hour), "1"), Fact("late", "strict", "c", Ago(time.Hour)-1, "1"))
 		w.again()
 		w.noEvent(acme, "late")
-		w.says(acme, "rejected:late accepted", Fact("late", "strict", "c", Ago(time.Hour)-1, "1"), Fact("late", "strict", "d", Ago(time.Hour)-1, "1"))
+		w.says(acme, "rejected:late accepted", Fact("late", "strict", "c", Ago(time.Hour)-1, "1"),
+			Fact("late", "strict", "d", Ago(time.Hour)-1, "1"))
 		w.totals(acme, "strict", "c", "2")
 	}},
 	{"a late fact's amount is the change of the total, for every aggregation", func(w *world) {
@@ -44,7 +47,8 @@ var lateCases = []Case{
 		w.says(acme, "accepted", mix("a", "c", Ago(0), "10", "u1"))
 		v := w.says(acme, "adjusted", mix("late", "c", Ago(100*time.Hour), "4", "u2"))[0]
 		w.view(acme, func(view store.View) {
-			for slug, want := range map[string]string{"m-sum": "4", "m-count": "1", "m-min": "-6", "m-max": "0", "m-last": "0", "m-unique": "1", "m-avg": "-3"} {
+			for slug, want := range map[string]string{"m-sum": "4", "m-count": "1", "m-min": "-6", "m-max": "0",
+				"m-last": "0", "m-unique": "1", "m-avg": "-3"} {
 				m, _ := store.GetMeter(view, slug)
 				a, err := store.Adjustment(view, usage.LateID(v.Seq, m.Number))
 				if err != nil || a.Amount != Amount(want) {
@@ -52,7 +56,8 @@ var lateCases = []Case{
 				}
 			}
 		})
-		w.says(acme, "adjusted accepted", mix("late too", "c", Ago(99*time.Hour), "1", "u2"), mix("b", "c", Ago(0), "2", "u2"))
+		w.says(acme, "adjusted accepted", mix("late too", "c", Ago(99*time.Hour), "1", "u2"),
+			mix("b", "c", Ago(0), "2", "u2"))
 		w.again()
 		w.totals(acme, "m-unique", "c", "2 on time 2")
 		w.totals(acme, "m-min", "c", "1 on time 2")
@@ -106,8 +111,10 @@ var closeCases = []Case{
 		w.says(acme, "accepted accepted", Fact("a", "calls", "c", Ago(0), "10"), Fact("b", "strict", "c", Ago(0), "10"))
 		w.closePeriod(acme, Month)
 		for i := range 2 {
-			vs := w.says(acme, "adjusted rejected:late accepted duplicate", Fact(fmt.Sprint("late", i), "calls", "c", Ago(0), "5"), Fact("d", "strict", "c", Ago(0), "1"),
-				Fact(fmt.Sprint("before", i), "strict", "c", (Month-1).Start(), "1"), Fact("a", "calls", "c", Ago(0), "10"))
+			vs := w.says(acme, "adjusted rejected:late accepted duplicate",
+				Fact(fmt.Sprint("late", i), "calls", "c", Ago(0), "5"), Fact("d", "strict", "c", Ago(0), "1"),
+				Fact(fmt.Sprint("before", i), "strict", "c", (Month-1).Start(), "1"),
+				Fact("a", "calls", "c", Ago(0), "10"))
 			r, _ := w.event(acme, vs[0].Key)
 			if o := r.Event.Outcomes[0]; o.Why != usage.PeriodClosed || o.Amount != Amount("5") {
 				w.Errorf("the outcome is %+v", o)
@@ -121,10 +128,13 @@ var closeCases = []Case{
 	}},
 	{"a sealed total never changes, and later amounts add up to the difference", func(w *world) {
 		w.create(acme, mixMeters()...)
-		w.says(acme, "accepted accepted accepted adjusted", mix("a", "c", Ago(3*time.Microsecond), "10", "u1"), mix("b", "c", Ago(2*time.Microsecond), "3", "u2"), mix("x", "c", Ago(1*time.Microsecond), "3", "u2"), mix("old", "c", Ago(72*time.Hour), "7", "u3"))
+		w.says(acme, "accepted accepted accepted adjusted", mix("a", "c", Ago(3*time.Microsecond), "10", "u1"),
+			mix("b", "c", Ago(2*time.Microsecond), "3", "u2"), mix("x", "c", Ago(1*time.Microsecond), "3", "u2"),
+			mix("old", "c", Ago(72*time.Hour), "7", "u3"))
 		w.adjust(acme, "m-avg", "c", "0.5", "")
 		w.closePeriod(acme, Month)
-		sealed := map[string]string{"m-sum": "23", "m-count": "4", "m-min": "3", "m-max": "10", "m-last": "3", "m-unique": "3", "m-avg": "6.25"}
+		sealed := map[string]string{"m-sum": "23", "m-count": "4", "m-min": "3", "m-max": "10", "m-last": "3",
+			"m-unique": "3", "m-avg": "6.25"}
 		check := func() {
 			w.Helper()
 			for slug, want := range sealed {
@@ -137,7 +147,8 @@ var closeCases = []Case{
 		}
 		check()
 		for i, value := range []string{"1", "10", "0", "11", "0.000000000001", "3"} {
-			w.says(acme, "adjusted", mix(fmt.Sprint("late", i), "c", Ago(time.Duration(i)*time.Hour), value, fmt.Sprint("u", i)))
+			w.says(acme, "adjusted", mix(fmt.Sprint("late", i), "c", Ago(time.Duration(i)*time.Hour), value,
+				fmt.Sprint("u", i)))
 			check()
 		}
 		for i, slug := range mixSlugs() {
@@ -145,7 +156,8 @@ var closeCases = []Case{
 			if slug == "m-unique" {
 				whole = "-1" // it takes no value, so each fact is one
 			}
-			w.says(acme, "adjusted adjusted", OfMeter(Correction(fmt.Sprint("up", i), "b", "1.333333333333"), slug), OfMeter(Correction(fmt.Sprint("off", i), "a", whole), slug))
+			w.says(acme, "adjusted adjusted", OfMeter(Correction(fmt.Sprint("up", i), "b", "1.333333333333"), slug),
+				OfMeter(Correction(fmt.Sprint("off", i), "a", whole), slug))
 			w.adjust(acme, slug, "c", "-0.1", "")
 			check()
 		}
@@ -165,9 +177,10 @@ var closeCases = []Case{
 			}
 		}
 	}},
-	{"a period tells who closed it, when and by which row", func(w *world) {
+	{"a period says who closed it, when and by which row", func(w *world) {
 		w.create(acme, NewMeter("calls", meter.Sum))
-		w.says(acme, "accepted accepted", Fact("a", "calls", "c", Ago(0), "5"), Fact("b", "calls", "c", (Month-2).Start(), "5"))
+		w.says(acme, "accepted accepted", Fact("a", "calls", "c", Ago(0), "5"),
+			Fact("b", "calls", "c", (Month-2).Start(), "5"))
 		w.clock.Advance(time.Hour)
 		w.closePeriod(acme, Month-2)
 		w.closePeriod(acme, Month-7)

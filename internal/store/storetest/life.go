@@ -28,8 +28,10 @@ const (
 
 // Life runs one random history on two stores side by side, under one clock. Every answer must be the same, and so must
 // everything they show at the end and after each reopening of the subject. Reopen may be nil.
-func Life(t *rapid.T, open func() (oracle, subject store.Store), reopen func(subject store.Store) store.Store, clock *Clock) {
-	l := &life{T: t, clock: clock, reopen: reopen, kept: map[string][]kept{}, fixes: map[string][]usage.Event{}, adjustments: map[string][]adjustment{}, closed: map[string]bool{}}
+func Life(t *rapid.T, open func() (oracle, subject store.Store), reopen func(subject store.Store) store.Store,
+	clock *Clock) {
+	l := &life{T: t, clock: clock, reopen: reopen, kept: map[string][]kept{}, fixes: map[string][]usage.Event{},
+		adjustments: map[string][]adjustment{}, closed: map[string]bool{}}
 	l.oracle, l.subject = open()
 	defer func() {
 		for _, s := range []store.Store{l.oracle, l.subject} {
@@ -42,7 +44,10 @@ func Life(t *rapid.T, open func() (oracle, subject store.Store), reopen func(sub
 	for n := range rapid.IntRange(2, maxTenants).Draw(t, "tenants") {
 		id := fmt.Sprint("t", n)
 		l.tenants = append(l.tenants, id)
-		if err := l.both("create "+id, func(s store.Store) error { return Create(s, id, lifeMeters()...) }); err != nil {
+		if err := l.both("create "+id, func(s store.Store) error {
+			return Create(s, id,
+				lifeMeters()...)
+		}); err != nil {
 			t.Fatalf("create %s: %v", id, err)
 		}
 	}
@@ -84,9 +89,11 @@ func (l *life) step() {
 	id := rapid.SampledFrom(l.tenants).Draw(l.T, "tenant")
 	switch rapid.IntRange(0, 25).Draw(l.T, "step") {
 	case 10, 11:
-		l.clock.Advance(rapid.SampledFrom([]time.Duration{time.Microsecond, time.Minute, time.Hour, 30 * time.Hour, 20 * 24 * time.Hour}).Draw(l.T, "forward"))
+		l.clock.Advance(rapid.SampledFrom([]time.Duration{time.Microsecond, time.Minute, time.Hour, 30 * time.Hour,
+			20 * 24 * time.Hour}).Draw(l.T, "forward"))
 	case 12:
-		l.clock.Advance(-rapid.SampledFrom([]time.Duration{time.Second, time.Hour, 50 * time.Hour}).Draw(l.T, "backward"))
+		l.clock.Advance(-rapid.SampledFrom([]time.Duration{time.Second, time.Hour, 50 * time.Hour}).Draw(l.T,
+			"backward"))
 	case 13:
 		l.changeMeter(id)
 	case 14:
@@ -154,8 +161,9 @@ func (l *life) batch(id string) {
 	}
 	for i, want := range answers[0] {
 		got := answers[1][i]
-		if told(got) != told(want) {
-			l.Fatalf("event %d of a batch for %s (%+v):\n got %s\nwant %s", i, id, events[i], told(got), told(want))
+		if written(got) != written(want) {
+			l.Fatalf("event %d of a batch for %s (%+v):\n got %s\nwant %s", i, id, events[i], written(got),
+				written(want))
 		}
 		if got.Kept() {
 			l.kept[id] = append(l.kept[id], kept{got.Key.ID(), events[i]})
@@ -163,11 +171,12 @@ func (l *life) batch(id string) {
 	}
 }
 
-// told writes all of a verdict down, the reason in the words of the rules.
-func told(v usage.Verdict) string {
+// written writes all of a verdict down, the reason in the words of the rules.
+func written(v usage.Verdict) string {
 	s := fmt.Sprintf("%s %c%s seq %d overage %t", v.Status, v.Key.Space, v.Key.Name, v.Seq, v.Overage)
 	if v.Problem != nil {
-		s += fmt.Sprintf(": %s: %s %v resets %s", v.Problem.Code, v.Problem.Detail, v.Problem.Fields, v.Problem.ResetsAt)
+		s += fmt.Sprintf(": %s: %s %v resets %s", v.Problem.Code, v.Problem.Detail, v.Problem.Fields,
+			v.Problem.ResetsAt)
 	}
 	return s
 }
@@ -176,7 +185,8 @@ func (l *life) changeMeter(id string) {
 	slug := rapid.SampledFrom(lifeMeters()).Draw(l.T, "meter").Slug
 	lateness := rapid.SampledFrom([]time.Duration{0, time.Hour, 48 * time.Hour, 400 * time.Hour}).Draw(l.T, "lateness")
 	missing := rapid.SampledFrom([]meter.MissingValue{meter.SkipMissing, meter.RefuseMissing}).Draw(l.T, "missing")
-	future := rapid.SampledFrom([]time.Duration{0, time.Hour, 61 * time.Minute, 30 * 24 * time.Hour}).Draw(l.T, "future")
+	future := rapid.SampledFrom([]time.Duration{0, time.Hour, 61 * time.Minute, 30 * 24 * time.Hour}).Draw(l.T,
+		"future")
 	late := rapid.SampledFrom([]meter.Late{meter.Adjust, meter.Adjust, meter.Reject}).Draw(l.T, "late")
 	l.update("change meter", id, func(tx store.Tx) error {
 		m, err := store.GetMeter(tx, slug)
@@ -195,7 +205,8 @@ func (l *life) adjust(id string) {
 	a := adjustment{
 		slug:     rapid.SampledFrom(lifeMeters()).Draw(l.T, "meter").Slug,
 		customer: rapid.SampledFrom(lifeCustomers).Draw(l.T, "customer"),
-		amount:   rapid.SampledFrom([]string{"1", "-1", "0.000000000001", "-250.75", "999999999999999999"}).Draw(l.T, "amount"),
+		amount: rapid.SampledFrom([]string{"1", "-1", "0.000000000001", "-250.75", "999999999999999999"}).Draw(l.T,
+			"amount"),
 	}
 	fails := rapid.IntRange(0, 3).Draw(l.T, "fails") == 0
 	l.update("adjust", id, func(tx store.Tx) (err error) {

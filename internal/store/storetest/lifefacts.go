@@ -16,27 +16,33 @@ import (
 var (
 	lifeCustomers = []string{"c", "c", "c", "d", "é'\""}
 	lifeValues    = []string{"1", "2", "2", "0", "0.000000000001", "7.25", "999999999999999.999999999999"}
-	lifeTimes     = []time.Duration{0, 0, time.Microsecond, time.Minute, time.Hour, 2 * time.Hour, 47 * time.Hour, 49 * time.Hour, 100 * time.Hour, 20 * 24 * time.Hour, 21 * 24 * time.Hour,
-		-30 * time.Minute, -2 * time.Hour, -20 * 24 * time.Hour}
+	lifeTimes     = []time.Duration{0, 0, time.Microsecond, time.Minute, time.Hour, 2 * time.Hour, 47 * time.Hour,
+		49 * time.Hour, 100 * time.Hour, 20 * 24 * time.Hour, 21 * 24 * time.Hour, -30 * time.Minute, -2 * time.Hour,
+		-20 * 24 * time.Hour}
 	// Each name is of a fact that feeds the meter of that name, or the meters of that type.
-	lifeTargets = []string{mixType, mixType, mixType, "calls", "calls", "strict", "hits", "views", "rounded", "low", "gauge", "people"}
+	lifeTargets = []string{mixType, mixType, mixType, "calls", "calls", "strict", "hits", "views", "rounded", "low",
+		"gauge", "people"}
 )
 
 // lifeMeters has every aggregation, key policy and late policy.
 func lifeMeters() []meter.Meter {
-	strict, hits, views, rounded, people := NewMeter("strict", meter.Sum), NewMeter("hits", meter.Count), NewMeter("views", meter.Avg), NewMeter("rounded", meter.Max), NewMeter("people", meter.Unique)
+	strict, hits, views, rounded, people := NewMeter("strict", meter.Sum), NewMeter("hits", meter.Count),
+		NewMeter("views", meter.Avg), NewMeter("rounded", meter.Max), NewMeter("people", meter.Unique)
 	strict.Late, strict.Lateness = meter.Reject, time.Hour
 	hits.KeyPolicy, hits.Lateness = meter.DerivedKey, time.Hour
-	views.KeyPolicy, views.KeyFields, views.KeyBucket = meter.DerivedKey, []string{"customer", "properties.u", "time"}, time.Hour
+	views.KeyPolicy, views.KeyFields, views.KeyBucket = meter.DerivedKey, []string{"customer", "properties.u", "time"},
+		time.Hour
 	rounded.Rounding = meter.HalfEven
 	ahead := NewMeter("gauge", meter.Last)
 	ahead.Future = 30 * 24 * time.Hour
 	people.UniqueProperty, people.Lateness = "u", time.Hour
 	// Two more that the type feeds: not every event, and not always for the same reason.
 	picky, some := NewMeter("m-picky", meter.Sum), NewMeter("m-some", meter.Max)
-	picky.EventType, picky.ValueProperty, picky.Filter = mixType, "v", meter.Filter{"properties.u": {{Kind: properties.String, Text: "u1"}}}
+	picky.EventType, picky.ValueProperty, picky.Filter = mixType, "v",
+		meter.Filter{"properties.u": {{Kind: properties.String, Text: "u1"}}}
 	some.EventType, some.ValueProperty, some.MissingValue = mixType, "w", meter.SkipMissing
-	return append(mixMeters(), picky, some, NewMeter("calls", meter.Sum), strict, hits, views, rounded, NewMeter("low", meter.Min), ahead, people)
+	return append(mixMeters(), picky, some, NewMeter("calls", meter.Sum), strict, hits, views, rounded,
+		NewMeter("low", meter.Min), ahead, people)
 }
 
 // event draws the next event. What an id says is fixed for the life, so that most repetitions are duplicates; a twist
@@ -69,11 +75,14 @@ func (l *life) fact(n int) usage.Event {
 		x = scramble(x)
 		return p
 	}
-	id, target, customer := fmt.Sprint("e", n), lifeTargets[pick(len(lifeTargets))], lifeCustomers[pick(len(lifeCustomers))]
-	at, value, member := Ago(lifeTimes[pick(len(lifeTimes))]), lifeValues[pick(len(lifeValues))], fmt.Sprint("u", pick(3))
+	id, target, customer := fmt.Sprint("e", n), lifeTargets[pick(len(lifeTargets))],
+		lifeCustomers[pick(len(lifeCustomers))]
+	at, value, member := Ago(lifeTimes[pick(len(lifeTimes))]), lifeValues[pick(len(lifeValues))],
+		fmt.Sprint("u", pick(3))
 	if target == mixType {
 		if pick(3) == 0 {
-			return Call(id, mixType, customer, at, Number("v", value), Text("u", member), Number("w", lifeValues[pick(len(lifeValues))]))
+			return Call(id, mixType, customer, at, Number("v", value), Text("u", member),
+				Number("w", lifeValues[pick(len(lifeValues))]))
 		}
 		return mix(id, customer, at, value, member)
 	}
@@ -135,7 +144,8 @@ func (l *life) correction(id string, n int) usage.Event {
 			whole = Amount(v.Text)
 		}
 	}
-	by := rapid.SampledFrom([]string{whole.Neg().String(), whole.Neg().String(), whole.String(), "-0.000000000001", "-1", "1", "5", "0"}).Draw(l.T, "by")
+	by := rapid.SampledFrom([]string{whole.Neg().String(), whole.Neg().String(), whole.String(), "-0.000000000001",
+		"-1", "1", "5", "0"}).Draw(l.T, "by")
 	c := Correction(fmt.Sprint("fix", n), target.id, by)
 	if slug != "" {
 		c = OfMeter(c, slug)

@@ -90,7 +90,8 @@ var listingCases = []Case{
 					return false
 				})
 				if err != nil || shown != 1 || last != after+1 || end && last != uint64(len(all)) {
-					w.Errorf("left at once after row %d: %d rows shown, last %d, end %t, %v", after, shown, last, end, err)
+					w.Errorf("left at once after row %d: %d rows shown, last %d, end %t, %v", after, shown, last, end,
+						err)
 				}
 				same(w, fmt.Sprint("rows after ", after), readRows(w, v, after, everything), all[after:])
 			}
@@ -105,10 +106,12 @@ var listingCases = []Case{
 		w.manyRows()
 		all := w.rows(acme, 0)
 		times := []time.Duration{0, time.Hour, 50 * time.Hour, 30 * 24 * time.Hour}
-		hints := []store.RowHint{{Events: true}, {Changes: true}, {Events: true, Adjusted: true}, {Events: true, Changes: true, Adjusted: true}}
+		hints := []store.RowHint{{Events: true}, {Changes: true}, {Events: true, Adjusted: true},
+			{Events: true, Changes: true, Adjusted: true}}
 		for _, from := range times {
 			for _, to := range times {
-				hints = append(hints, store.RowHint{Events: true, From: Ago(from), To: Ago(to)}, store.RowHint{Events: true, Changes: true, To: Ago(to) + 1},
+				hints = append(hints, store.RowHint{Events: true, From: Ago(from), To: Ago(to)},
+					store.RowHint{Events: true, Changes: true, To: Ago(to) + 1},
 					store.RowHint{Events: true, Changes: true, Adjusted: true, From: Ago(from)})
 			}
 		}
@@ -188,7 +191,8 @@ func listsCounters(w *world) {
 	customers := append([]string{"é", "e\u0301", "z", "ｚ", "a b", "😀"}, unsorted...)
 	var places []store.CounterPlace
 	for i, customer := range customers {
-		for j, p := range []store.CounterPlace{{Month: Month, Meter: "b"}, {Month: Month, Meter: "a_b"}, {Month: Month - 1, Meter: "B"}, {Month: Month - 1, Meter: "b"}} {
+		for j, p := range []store.CounterPlace{{Month: Month, Meter: "b"}, {Month: Month, Meter: "a_b"},
+			{Month: Month - 1, Meter: "B"}, {Month: Month - 1, Meter: "b"}} {
 			p.Customer = customer
 			places = append(places, p)
 			w.says(acme, "accepted", Fact(fmt.Sprint(i, "-", j), p.Meter, customer, p.Month.Start(), "1"))
@@ -284,8 +288,10 @@ func unnameable(w *world) {
 func (w *world) manyRows() {
 	w.create(acme, mixMeters()...)
 	for i := range 12 {
-		w.record(acme, mix(fmt.Sprint("a", i), "c", Ago(time.Duration(i)*10*time.Hour), "3", "u"), mix(fmt.Sprint("b", i), "d", Ago(time.Duration(11-i)*time.Hour), "3", "u"),
-			mix(fmt.Sprint("c", i), "c", Ago(time.Duration(i)*90*time.Hour), "3", "u"), OfMeter(Correction(fmt.Sprint("fix", i), fmt.Sprint("a", i), "-1"), "m-sum"))
+		w.record(acme, mix(fmt.Sprint("a", i), "c", Ago(time.Duration(i)*10*time.Hour), "3", "u"),
+			mix(fmt.Sprint("b", i), "d", Ago(time.Duration(11-i)*time.Hour), "3", "u"),
+			mix(fmt.Sprint("c", i), "c", Ago(time.Duration(i)*90*time.Hour), "3", "u"),
+			OfMeter(Correction(fmt.Sprint("fix", i), fmt.Sprint("a", i), "-1"), "m-sum"))
 		if i%3 == 0 {
 			w.adjust(acme, "m-sum", "c", "1", "")
 		}
@@ -300,5 +306,6 @@ func names(h store.RowHint, r *ledger.Row) bool {
 		return h.Changes
 	}
 	at := r.Event.Time
-	return h.Events && (h.From == 0 || at >= h.From) && (h.To == 0 || at < h.To) && (!h.Adjusted || r.Event.Status() == usage.Adjusted)
+	return h.Events && (h.From == 0 || at >= h.From) && (h.To == 0 || at < h.To) &&
+		(!h.Adjusted || r.Event.Status() == usage.Adjusted)
 }

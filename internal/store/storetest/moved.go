@@ -79,7 +79,8 @@ var movedCases = []Case{
 		for range 2 {
 			w.code("a new tenant", Create(w.s, "late"), problem.Moved)
 			rows := []ledger.Row{{Seq: 1, At: Ago(0), Change: tenantChange("late", Ago(0))}}
-			w.code("an import", w.s.Import(context.Background(), "late", ledger.Section{First: 1, At: Ago(0), Rows: rows}),
+			w.code("an import", w.s.Import(context.Background(), "late",
+				ledger.Section{First: 1, At: Ago(0), Rows: rows}),
 				problem.Moved)
 			if ts := allTenants(w, w.s); len(ts) != 1 {
 				w.Errorf("the tenants are %+v", ts)
@@ -102,7 +103,9 @@ func (w *world) refusesWrites(id string, known usage.Event) {
 			w.Errorf("the refusal does not name the new place: %v", err)
 		}
 	}
-	w.code("a change", w.s.Update(ctx, id, func(tx store.Tx) error { return PutMeter(tx, NewMeter("more", meter.Sum)) }),
+	w.code("a change", w.s.Update(ctx, id, func(tx store.Tx) error {
+		return PutMeter(tx, NewMeter("more", meter.Sum))
+	}),
 		problem.Moved)
 	w.code("the mark again", w.s.Update(ctx, id, func(tx store.Tx) error { return MarkMoved(tx, "somewhere") }),
 		problem.Moved)

@@ -22,11 +22,12 @@ var orderCases = []Case{
 		})
 	}},
 	{"within the lateness window every field of a counter is the same too", func(w *world) {
-		deliveries(w, spread(meter.DefaultLateness), func(id, slug string, a meter.Aggregation, c, first usage.Counter) {
-			if !c.Equal(&first, a) {
-				w.Errorf("%s of %s is %s, want %s", slug, id, describe(&c), describe(&first))
-			}
-		})
+		deliveries(w, spread(meter.DefaultLateness),
+			func(id, slug string, a meter.Aggregation, c, first usage.Counter) {
+				if !c.Equal(&first, a) {
+					w.Errorf("%s of %s is %s, want %s", slug, id, describe(&c), describe(&first))
+				}
+			})
 	}},
 }
 
@@ -49,7 +50,8 @@ func spread(span time.Duration) []usage.Event {
 
 // deliveries delivers the facts to several tenants, in another order and with other repetitions each, and compares what
 // is there then with the first.
-func deliveries(w *world, facts []usage.Event, compare func(id, slug string, a meter.Aggregation, c, first usage.Counter)) {
+func deliveries(w *world, facts []usage.Event,
+	compare func(id, slug string, a meter.Aggregation, c, first usage.Counter)) {
 	const orders = 5
 	var rows []string
 	for n := range orders {
@@ -70,7 +72,8 @@ func deliveries(w *world, facts []usage.Event, compare func(id, slug string, a m
 		same(w, "the rows of "+id, got, rows)
 		for _, slug := range mixSlugs() {
 			for _, customer := range []string{"c0", "c1"} {
-				compare(id, slug, w.meter(id, slug).Aggregation, w.counter(id, slug, customer), w.counter("order0", slug, customer))
+				compare(id, slug, w.meter(id, slug).Aggregation, w.counter(id, slug, customer),
+					w.counter("order0", slug, customer))
 			}
 		}
 	}
@@ -94,7 +97,8 @@ func contents(rows []ledger.Row) []string {
 	var out []string
 	for _, r := range rows {
 		if r.Event != nil {
-			out = append(out, fmt.Sprintf("%s %s %s", r.Event.Key.ID(), r.Event.Time, usage.AppendContent(nil, &r.Event.Event, r.Event.Key.Space)))
+			out = append(out, fmt.Sprintf("%s %s %s", r.Event.Key.ID(), r.Event.Time,
+				usage.AppendContent(nil, &r.Event.Event, r.Event.Key.Space)))
 		}
 	}
 	slices.Sort(out)

@@ -92,12 +92,16 @@ var quotaCases = []Case{
 		w.create(acme, NewMeter("calls", meter.Sum), NewMeter("hits", meter.Count))
 		w.plan(acme, "pro", Hard("calls", "10"), Hard("hits", "1"))
 		w.assign(acme, "", "pro")
-		w.says(acme, "accepted rejected:quota_exceeded accepted rejected:quota_exceeded accepted rejected:quota_exceeded",
-			Fact("a", "calls", "c", Ago(0), "9"), Fact("b", "calls", "d", Ago(0), "1.000000000001"), Fact("c", "calls", "d", Ago(0), "1"),
-			Fact("d", "calls", "c", Ago(0), "0.000000000001"), Fact("e", "hits", "c", Ago(0), "1"), Fact("f", "hits", "d", Ago(0), "1"))
+		w.says(acme, "accepted rejected:quota_exceeded accepted rejected:quota_exceeded accepted "+
+			"rejected:quota_exceeded",
+			Fact("a", "calls", "c", Ago(0), "9"), Fact("b", "calls", "d", Ago(0), "1.000000000001"),
+			Fact("c", "calls", "d", Ago(0), "1"),
+			Fact("d", "calls", "c", Ago(0), "0.000000000001"), Fact("e", "hits", "c", Ago(0), "1"),
+			Fact("f", "hits", "d", Ago(0), "1"))
 		before := w.head(acme)
 		w.again()
-		w.says(acme, "rejected:quota_exceeded duplicate", Fact("b", "calls", "d", Ago(0), "1.000000000001"), Fact("a", "calls", "c", Ago(0), "9"))
+		w.says(acme, "rejected:quota_exceeded duplicate", Fact("b", "calls", "d", Ago(0), "1.000000000001"),
+			Fact("a", "calls", "c", Ago(0), "9"))
 		if after := w.head(acme); after != before {
 			w.Errorf("the head moved from %+v to %+v", before, after)
 		}
@@ -107,14 +111,16 @@ var quotaCases = []Case{
 		w.used(acme, "calls", "10")
 		w.used(acme, "hits", "1")
 		w.plan(acme, "pro", Hard("calls", "12"))
-		w.says(acme, "accepted duplicate accepted", Fact("b", "calls", "d", Ago(0), "1.000000000001"), Fact("b", "calls", "d", Ago(0), "1.000000000001"), Fact("f", "hits", "d", Ago(0), "1"))
+		w.says(acme, "accepted duplicate accepted", Fact("b", "calls", "d", Ago(0), "1.000000000001"),
+			Fact("b", "calls", "d", Ago(0), "1.000000000001"), Fact("f", "hits", "d", Ago(0), "1"))
 		w.used(acme, "calls", "11.000000000001")
 	}},
 	{"a refusal says when the fact's own month ends, if it is not over", func(w *world) {
 		w.create(acme, NewMeter("calls", meter.Sum))
 		w.plan(acme, "none", Hard("calls", "0"))
 		w.assign(acme, "", "none")
-		vs := w.says(acme, "rejected:quota_exceeded", Fact("a", "calls", "c", Ago(0), "1"), Fact("b", "calls", "c", Ago(30*24*time.Hour), "1"), Untimed(Fact("c", "calls", "c", 0, "1")))
+		vs := w.says(acme, "rejected:quota_exceeded", Fact("a", "calls", "c", Ago(0), "1"),
+			Fact("b", "calls", "c", Ago(30*24*time.Hour), "1"), Untimed(Fact("c", "calls", "c", 0, "1")))
 		for i, want := range []time.Time{Month.End().Time(), {}, Month.End().Time()} {
 			p := vs[i].Problem
 			if !p.ResetsAt.Equal(want) || p.RetryAfter != time.Hour {
@@ -129,8 +135,10 @@ var quotaCases = []Case{
 		w.assign(acme, "c", "pro")
 		w.assign(acme, "d", "pro")
 		vs := w.says(acme, "accepted overage adjusted rejected:quota_exceeded overage accepted accepted",
-			Fact("a", "calls", "c", Ago(0), "10"), Fact("b", "calls", "c", Ago(0), "1"), Fact("late", "calls", "c", Ago(72*time.Hour), "1"),
-			Fact("x", "calls", "c", Ago(0), "3.1"), Fact("y", "calls", "c", Ago(0), "3"), Fact("z", "calls", "d", Ago(0), "10"), Fact("free", "calls", "e", Ago(0), "100"))
+			Fact("a", "calls", "c", Ago(0), "10"), Fact("b", "calls", "c", Ago(0), "1"),
+			Fact("late", "calls", "c", Ago(72*time.Hour), "1"),
+			Fact("x", "calls", "c", Ago(0), "3.1"), Fact("y", "calls", "c", Ago(0), "3"),
+			Fact("z", "calls", "d", Ago(0), "10"), Fact("free", "calls", "e", Ago(0), "100"))
 		if !vs[1].Overage || !vs[2].Overage || vs[0].Overage {
 			w.Errorf("overage is %t, %t, %t", vs[0].Overage, vs[1].Overage, vs[2].Overage)
 		}
@@ -141,7 +149,8 @@ var quotaCases = []Case{
 				w.Errorf("%s is kept as %s, over %t", id, r.Event.Status(), r.Event.Over())
 			}
 		}
-		w.says(acme, "rejected:quota_exceeded overage accepted", Fact("x", "calls", "c", Ago(0), "3.1"), Fact("x", "calls", "d", Ago(0), "3.1"), Fact("zero", "calls", "c", Ago(0), "0"))
+		w.says(acme, "rejected:quota_exceeded overage accepted", Fact("x", "calls", "c", Ago(0), "3.1"),
+			Fact("x", "calls", "d", Ago(0), "3.1"), Fact("zero", "calls", "c", Ago(0), "0"))
 		w.totals(acme, "calls", "c", "15 on time 14")
 		w.used(acme, "calls", "128.1")
 	}},
@@ -152,7 +161,8 @@ var quotaCases = []Case{
 		w.assign(acme, "", "company")
 		w.assign(acme, "c", "seat")
 		w.says(acme, "rejected:quota_exceeded accepted overage rejected:quota_exceeded rejected:quota_exceeded",
-			Fact("a", "calls", "c", Ago(0), "7"), Fact("b", "calls", "c", Ago(0), "6"), Fact("c", "calls", "d", Ago(0), "5"),
+			Fact("a", "calls", "c", Ago(0), "7"), Fact("b", "calls", "c", Ago(0), "6"),
+			Fact("c", "calls", "d", Ago(0), "5"),
 			Fact("d", "calls", "d", Ago(0), "10"), Fact("e", "calls", "c", Ago(0), "1"))
 		w.again()
 		w.alerts(acme, "calls:2026-11:c 80", "calls:2026-11:c 100", "calls:2026-11 80", "calls:2026-11 100")
@@ -162,8 +172,10 @@ var quotaCases = []Case{
 		w.plan(acme, "pro", Hard("calls", "10"), Hard("hits", "1"))
 		w.assign(acme, "c", "pro")
 		w.says(acme, "accepted accepted", Fact("a", "calls", "c", Ago(0), "10"), Fact("h", "hits", "c", Ago(0), "1"))
-		w.says(acme, "accepted rejected:quota_exceeded accepted rejected:quota_exceeded accepted", Correction("down", "a", "-2"),
-			Fact("b", "calls", "c", Ago(0), "3"), Correction("half", "h", "-0.5"), Fact("i", "hits", "c", Ago(0), "1"), Correction("gone", "h", "-0.5"))
+		w.says(acme, "accepted rejected:quota_exceeded accepted rejected:quota_exceeded accepted",
+			Correction("down", "a", "-2"), Fact("b", "calls", "c", Ago(0), "3"), Correction("half", "h", "-0.5"),
+			Fact("i", "hits", "c", Ago(0), "1"),
+			Correction("gone", "h", "-0.5"))
 		w.again()
 		w.says(acme, "accepted accepted", Fact("b", "calls", "c", Ago(0), "2"), Fact("i", "hits", "c", Ago(0), "1"))
 		w.plan(acme, "pro", Hard("calls", "1"))
@@ -177,9 +189,11 @@ var quotaCases = []Case{
 		w.plan(acme, "seat", Hard("calls", "15"))
 		w.assign(acme, "", "company")
 		w.assign(acme, "c", "seat")
-		w.says(acme, "accepted accepted accepted", Fact("a", "calls", "c", Ago(0), "6"), Fact("b", "calls", "d", Ago(0), "1"), Fact("h", "hits", "c", Ago(0), "1"))
+		w.says(acme, "accepted accepted accepted", Fact("a", "calls", "c", Ago(0), "6"),
+			Fact("b", "calls", "d", Ago(0), "1"), Fact("h", "hits", "c", Ago(0), "1"))
 		w.again() // what a correction needs of its target's customer is then nowhere in memory
-		vs := w.says(acme, "overage rejected:quota_exceeded rejected:quota_exceeded duplicate", Correction("up", "a", "5"), Correction("far", "a", "4.000000000001"),
+		vs := w.says(acme, "overage rejected:quota_exceeded rejected:quota_exceeded duplicate",
+			Correction("up", "a", "5"), Correction("far", "a", "4.000000000001"),
 			Correction("far", "b", "8.000000000001"), Correction("up", "a", "5"))
 		if p := vs[1].Problem; calendar.FromTime(p.ResetsAt) != Month.End() {
 			w.Errorf("the refusal says %+v", p)
@@ -189,7 +203,8 @@ var quotaCases = []Case{
 		}
 		w.noEvent(acme, "far")
 		w.again()
-		w.says(acme, "accepted accepted rejected:quota_exceeded accepted", Correction("off", "h", "-1"), Fact("i", "hits", "c", Ago(0), "1"), Correction("on", "h", "1"), Correction("more", "i", "5"))
+		w.says(acme, "accepted accepted rejected:quota_exceeded accepted", Correction("off", "h", "-1"),
+			Fact("i", "hits", "c", Ago(0), "1"), Correction("on", "h", "1"), Correction("more", "i", "5"))
 		w.used(acme, "calls", "12")
 		w.used(acme, "hits", "1")
 		w.totals(acme, "calls", "c", "11")
@@ -198,15 +213,18 @@ var quotaCases = []Case{
 		w.create(acme, mixMeters()...)
 		w.plan(acme, "pro", Hard("m-count", "2"), Hard("m-sum", "5"))
 		w.assign(acme, "c", "pro")
-		vs := w.says(acme, "accepted rejected:quota_exceeded accepted accepted rejected:quota_exceeded", mix("a", "c", Ago(0), "3", "u"), OfMeter(Correction("x", "a", "2.5"), "m-sum"),
-			OfMeter(Correction("y", "a", "2"), "m-sum"), OfMeter(Correction("z", "a", "100"), "m-max"), mix("b", "c", Ago(0), "0.1", "u"))
+		vs := w.says(acme, "accepted rejected:quota_exceeded accepted accepted rejected:quota_exceeded",
+			mix("a", "c", Ago(0), "3", "u"), OfMeter(Correction("x", "a", "2.5"), "m-sum"),
+			OfMeter(Correction("y", "a", "2"), "m-sum"), OfMeter(Correction("z", "a", "100"), "m-max"),
+			mix("b", "c", Ago(0), "0.1", "u"))
 		if !strings.Contains(vs[1].Problem.Detail, "m-sum") {
 			w.Errorf("refused because %s", vs[1].Problem.Detail)
 		}
 		w.used(acme, "m-sum", "5")
 		w.used(acme, "m-count", "1")
 		w.closePeriod(acme, Month)
-		w.says(acme, "rejected:quota_exceeded adjusted adjusted", OfMeter(Correction("late", "a", "1"), "m-sum"), OfMeter(Correction("down", "a", "-2"), "m-sum"), OfMeter(Correction("late", "a", "1"), "m-sum"))
+		w.says(acme, "rejected:quota_exceeded adjusted adjusted", OfMeter(Correction("late", "a", "1"), "m-sum"),
+			OfMeter(Correction("down", "a", "-2"), "m-sum"), OfMeter(Correction("late", "a", "1"), "m-sum"))
 		w.used(acme, "m-sum", "4")
 	}},
 	{"a raise that reaches a threshold is followed by its alert", func(w *world) {
@@ -219,18 +237,22 @@ var quotaCases = []Case{
 		w.says(acme, "accepted accepted", Correction("up", "a", "6"), Correction("further", "a", "2"))
 		w.alerts(acme, "calls:2026-11 80", "calls:2026-11:c 80", "calls:2026-11 100", "calls:2026-11:c 100")
 	}},
-	{"a threshold is told of once in a period, right behind the row that reached it", func(w *world) {
+	{"a threshold gets once in a period, right behind the row that reached it", func(w *world) {
 		w.create(acme, NewMeter("calls", meter.Sum))
 		w.plan(acme, "pro", Soft("calls", "10", "3"))
 		w.assign(acme, "", "pro")
-		vs := w.says(acme, "accepted accepted", Fact("a", "calls", "c", Ago(0), "7.999999999999"), Fact("b", "calls", "c", Ago(0), "0.000000000001"))
+		vs := w.says(acme, "accepted accepted", Fact("a", "calls", "c", Ago(0), "7.999999999999"),
+			Fact("b", "calls", "c", Ago(0), "0.000000000001"))
 		w.alerts(acme, "calls:2026-11 80")
-		if r := w.rows(acme, vs[1].Seq)[0]; r.Change == nil || r.Change.Type != "quota.threshold_reached" || r.Change.Source != "system" || r.Change.Actor != "system" ||
-			r.Change.Payload != `{"meter":"calls","customer":null,"period":"2026-11","threshold":80,"plan":"pro","limit":"10","used":"8"}` {
+		if r := w.rows(acme, vs[1].Seq)[0]; r.Change == nil || r.Change.Type != "quota.threshold_reached" ||
+			r.Change.Source != "system" || r.Change.Actor != "system" ||
+			r.Change.Payload != `{"meter":"calls","customer":null,"period":"2026-11","threshold":80,"plan":"pro",`+
+				`"limit":"10","used":"8"}` {
 			w.Errorf("behind the row stands %+v", r.Change)
 		}
 		w.again()
-		w.says(acme, "accepted accepted accepted", Correction("less", "a", "-5"), Fact("c", "calls", "c", Ago(0), "6"), Fact("d", "calls", "c", Ago(0), "1"))
+		w.says(acme, "accepted accepted accepted", Correction("less", "a", "-5"), Fact("c", "calls", "c", Ago(0), "6"),
+			Fact("d", "calls", "c", Ago(0), "1"))
 		w.alerts(acme, "calls:2026-11 80", "calls:2026-11 100")
 		w.says(acme, "accepted", Correction("least", "c", "-6"))
 		w.again()
@@ -247,7 +269,8 @@ var quotaCases = []Case{
 		w.says(acme, "accepted", Fact("b", "calls", "c", Ago(0), "1"))
 		w.assign(acme, "", "pro")
 		w.again()
-		w.says(acme, "rejected:quota_exceeded accepted", Fact("c", "calls", "c", Ago(0), "1"), Fact("d", "calls", "c", Ago(0), "0"))
+		w.says(acme, "rejected:quota_exceeded accepted", Fact("c", "calls", "c", Ago(0), "1"),
+			Fact("d", "calls", "c", Ago(0), "0"))
 		w.alerts(acme, "calls:2026-11 80", "calls:2026-11 100")
 		w.assign(acme, "", "")
 		w.says(acme, "accepted", Fact("c", "calls", "c", Ago(0), "1"))
@@ -259,7 +282,8 @@ var quotaCases = []Case{
 		w.create(acme, mixMeters()...)
 		w.plan(acme, "pro", Soft("m-count", "1", "100"), Hard("m-sum", "5"))
 		w.assign(acme, "", "pro")
-		vs := w.says(acme, "accepted rejected:quota_exceeded overage", mix("a", "c", Ago(0), "5", "u"), mix("b", "c", Ago(0), "1", "v"), mix("d", "c", Ago(0), "0", "v"))
+		vs := w.says(acme, "accepted rejected:quota_exceeded overage", mix("a", "c", Ago(0), "5", "u"),
+			mix("b", "c", Ago(0), "1", "v"), mix("d", "c", Ago(0), "0", "v"))
 		if !strings.Contains(vs[1].Problem.Detail, "m-sum") {
 			w.Errorf("refused because %s", vs[1].Problem.Detail)
 		}
@@ -274,7 +298,7 @@ var quotaCases = []Case{
 		w.used(acme, "m-sum", "5")
 		w.used(acme, "m-max", "0")
 	}},
-	{"a batch tells of so many thresholds and the next fact of the rest", func(w *world) {
+	{"a batch describes so many thresholds and the next fact of the rest", func(w *world) {
 		w.create(acme, NewMeter("calls", meter.Sum))
 		q := Hard("calls", "8")
 		q.Thresholds = []uint16{10, 20, 30, 40, 50, 60, 70, 80}
@@ -296,18 +320,19 @@ var quotaCases = []Case{
 		}
 		w.says(acme, "accepted", events...)
 		if n := count(); n != quota.MaxAlerts {
-			w.Errorf("%d thresholds were told of, want %d", n, quota.MaxAlerts)
+			w.Errorf("%d thresholds were reported, want %d", n, quota.MaxAlerts)
 		}
 		w.again()
 		w.says(acme, "accepted", more...)
 		if n := count(); n != 80 {
-			w.Errorf("%d thresholds were told of in the end, want 80", n)
+			w.Errorf("%d thresholds were reported in the end, want 80", n)
 		}
 	}},
 	{"plans and their customers can be read and listed", func(w *world) {
 		w.create(acme, NewMeter("calls", meter.Sum))
 		w.create("other", NewMeter("calls", meter.Sum))
-		p := quota.Plan{Name: "b", Quotas: []quota.Quota{Soft("calls", "10", "1.5")}, Prices: []byte(`[{"meter":"calls","per_unit":"0.01"}]`)}
+		p := quota.Plan{Name: "b", Quotas: []quota.Quota{Soft("calls", "10", "1.5")},
+			Prices: []byte(`[{"meter":"calls","per_unit":"0.01"}]`)}
 		w.update(acme, func(tx store.Tx) error {
 			p.CreatedAt, p.UpdatedAt = tx.Now(), tx.Now()
 			for _, name := range []string{"c", "a"} {
@@ -374,7 +399,8 @@ var quotaCases = []Case{
 				if vs[0].Status == usage.Accepted {
 					accepted.Add(1)
 				}
-				if want := map[usage.Status]usage.Status{usage.Accepted: usage.Duplicate, usage.Rejected: usage.Rejected}[vs[0].Status]; vs[1].Status != want {
+				if want := map[usage.Status]usage.Status{usage.Accepted: usage.Duplicate,
+					usage.Rejected: usage.Rejected}[vs[0].Status]; vs[1].Status != want {
 					w.Errorf("%s was %s and then %s", e.ID, said(vs[0]), said(vs[1]))
 				}
 			}
@@ -413,7 +439,8 @@ func (w *world) listPlans(v store.View, p quota.Plan) {
 	}
 	same(w, "the list of plans", names, []string{"a", "b", "c"})
 	for customer, want := range map[string]string{"": "a", "x": "b", "gone": "", "nobody": ""} {
-		if a, err := store.Assignment(v, customer); err != nil || a.Customer != customer || a.Plans.At(v.Now()).Plan != want {
+		if a, err := store.Assignment(v, customer); err != nil || a.Customer != customer ||
+			a.Plans.At(v.Now()).Plan != want {
 			w.Errorf("%q has %+v, %v, want plan %q", customer, a, err, want)
 		}
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/tallystick/tallystick/internal/store"
 )
 
-// checkTallies wants every tally to be the sum over the counters of its meter and month, and every threshold to be told
-// of once.
+// checkTallies wants every tally to be the sum over the counters of its meter and month, and every threshold to be
+// reported of once.
 func (b *books) checkTallies() {
 	b.Helper()
 	want := map[usage.CounterID]*usage.Tally{}
@@ -30,16 +30,16 @@ func (b *books) checkTallies() {
 			t.Used = plus(b, t.Used, c.All().Value(a))
 		}
 	}
-	told := map[quota.Alert]uint64{}
+	reported := map[quota.Alert]uint64{}
 	for i := range b.rows {
 		a := alertOf(b, &b.rows[i])
 		if a == nil {
 			continue
 		}
-		if first := told[*a]; first != 0 {
-			b.Errorf("%s: rows %d and %d tell of the same threshold", b.id, first, b.rows[i].Seq)
+		if first := reported[*a]; first != 0 {
+			b.Errorf("%s: rows %d and %d report the same threshold", b.id, first, b.rows[i].Seq)
 		}
-		told[*a] = b.rows[i].Seq
+		reported[*a] = b.rows[i].Seq
 		if a.Customer == "" {
 			t := at(a.Meter, a.Month)
 			t.Alerted = max(t.Alerted, a.Threshold)
@@ -48,7 +48,8 @@ func (b *books) checkTallies() {
 	for id, t := range want {
 		got, err := b.v.Tally(id.Meter, id.Month)
 		if err != nil || got != *t {
-			b.Errorf("%s: the tally of %s in %s is %+v, %v, its rows give %+v", b.id, b.meters[id.Meter].Slug, id.Month, got, err, *t)
+			b.Errorf("%s: the tally of %s in %s is %+v, %v, its rows give %+v", b.id, b.meters[id.Meter].Slug, id.Month,
+				got, err, *t)
 		}
 	}
 }
@@ -65,7 +66,8 @@ type allowances struct {
 // so when it is over a soft limit.
 func (b *books) checkQuotas() {
 	b.Helper()
-	a := allowances{map[string]quota.Plan{}, map[string]quota.Schedule{}, map[factID]amount.Amount{}, map[usage.CounterID]amount.Amount{}}
+	a := allowances{map[string]quota.Plan{}, map[string]quota.Schedule{}, map[factID]amount.Amount{},
+		map[usage.CounterID]amount.Amount{}}
 	for i := range b.rows {
 		r := &b.rows[i]
 		if r.Kind() != ledger.EventRow {
@@ -103,7 +105,8 @@ func (b *books) checkAllowed(a *allowances, r *ledger.Row, o *usage.Outcome) {
 			}
 			bound, _, fits := q.Limit.Mul(q.Multiplier)
 			if over = true; !q.Soft || !q.Multiplier.IsZero() && fits && a.used[id].Cmp(bound) > 0 {
-				b.Errorf("%s: row %d takes what %q used of %s to %s, and plan %s allows %s", b.id, r.Seq, who, m.Slug, a.used[id], plan.Name, q.Limit)
+				b.Errorf("%s: row %d takes what %q used of %s to %s, and plan %s allows %s", b.id, r.Seq, who, m.Slug,
+					a.used[id], plan.Name, q.Limit)
 			}
 		}
 	}
@@ -136,7 +139,7 @@ func (a *allowances) take(t TB, r *usage.Row, o *usage.Outcome, of meter.Aggrega
 	return amount.Zero
 }
 
-// alertOf is the threshold that a row tells of, or nil.
+// alertOf is the threshold that a row describes, or nil.
 func alertOf(t TB, r *ledger.Row) *quota.Alert {
 	t.Helper()
 	return stateOf(t, &quota.AlertKind, r)

@@ -26,7 +26,8 @@ func (l *life) changePlan(id string) {
 
 func (l *life) quota(slug string) quota.Quota {
 	draw := func(name string, of ...string) string { return rapid.SampledFrom(of).Draw(l.T, name) }
-	q := quota.Quota{Meter: slug, Limit: Amount(draw("limit", "0", "1", "3", "8.5", "20", "999999999999999")), Soft: draw("soft", "yes", "no") == "yes"}
+	q := quota.Quota{Meter: slug, Limit: Amount(draw("limit", "0", "1", "3", "8.5", "20", "999999999999999")),
+		Soft: draw("soft", "yes", "no") == "yes"}
 	if m := draw("multiplier", "0", "1", "1.5", "3"); m != "0" {
 		q.Multiplier = Amount(m)
 	}
@@ -45,7 +46,8 @@ func (l *life) assign(id string) {
 	plan := rapid.SampledFrom([]string{"p", "p", "q", ""}).Draw(l.T, "plan")
 	fails := rapid.IntRange(0, 4).Draw(l.T, "fails") == 0
 	// Some come into force while the life goes on, some are dated back.
-	ahead := rapid.SampledFrom([]time.Duration{0, 0, 0, time.Microsecond, time.Minute, time.Hour, 30 * time.Hour, -time.Hour}).Draw(l.T, "ahead")
+	ahead := rapid.SampledFrom([]time.Duration{0, 0, 0, time.Microsecond, time.Minute, time.Hour, 30 * time.Hour,
+		-time.Hour}).Draw(l.T, "ahead")
 	l.update("assign a plan", id, func(tx store.Tx) error {
 		if err := AssignFrom(tx, customer, plan, tx.Now().Add(ahead)); err != nil {
 			return err

@@ -73,7 +73,8 @@ func (r *recounting) row(t TB, row *ledger.Row) {
 			r.correct(t, row, o)
 			continue
 		}
-		f := &fact{counter: id, key: row.Event.Key, time: row.Event.Time, member: o.Member, inTime: o.Why == usage.OnTime, all: o.Value, onTime: o.Value}
+		f := &fact{counter: id, key: row.Event.Key, time: row.Event.Time, member: o.Member,
+			inTime: o.Why == usage.OnTime, all: o.Value, onTime: o.Value}
 		r.facts[factID{f.key, o.Meter}] = f
 		r.order = append(r.order, f)
 		if f.inTime {

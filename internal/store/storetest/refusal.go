@@ -14,11 +14,15 @@ var refusalCases = []Case{
 	{"a tenant that does not exist is not found", func(w *world) {
 		w.create(acme, NewMeter("calls", meter.Sum))
 		for _, id := range []string{"nobody", "", "ACME", "acme ", "acm"} {
-			_, err := w.s.Record(context.Background(), store.Batch{Tenant: id, Events: []usage.Event{Fact("a", "calls", "c", Ago(0), "1")}})
+			_, err := w.s.Record(context.Background(),
+				store.Batch{Tenant: id, Events: []usage.Event{Fact("a", "calls", "c", Ago(0), "1")}})
 			w.code("record for "+id, err, problem.NotFound)
 			_, err = w.s.Record(context.Background(), store.Batch{Tenant: id})
 			w.code("record nothing for "+id, err, problem.NotFound)
-			err = w.s.View(context.Background(), id, func(store.View) error { w.Errorf("a view of %q opened", id); return nil })
+			err = w.s.View(context.Background(), id, func(store.View) error {
+				w.Errorf("a view of %q opened", id)
+				return nil
+			})
 			w.code("view "+id, err, problem.NotFound)
 		}
 		if err := w.s.Ready(context.Background()); err != nil {
@@ -29,7 +33,8 @@ var refusalCases = []Case{
 		hits := NewMeter("hits", meter.Count)
 		hits.KeyPolicy = meter.DerivedKey
 		w.create(acme, NewMeter("calls", meter.Sum), hits)
-		e, hit, fix := Fact("a", "calls", "c", Ago(0), "5"), Fact("", "hits", "c", Ago(0), "1"), Correction("fix", "a", "0.5")
+		e, hit, fix := Fact("a", "calls", "c", Ago(0), "5"), Fact("", "hits", "c", Ago(0), "1"),
+			Correction("fix", "a", "0.5")
 		v := w.says(acme, "accepted accepted accepted", e, hit, fix)[0]
 		w.says(acme, "accepted", Correction("back", "a", "-0.5"))
 		w.closeTenant(acme)
@@ -37,8 +42,10 @@ var refusalCases = []Case{
 		for range 2 {
 			w.says(acme, "duplicate", e)
 			w.says(acme, "rejected:tenant_closed", Fact("b", "calls", "c", Ago(0), "5"))
-			w.says(acme, "duplicate rejected:tenant_closed conflict duplicate rejected:tenant_closed duplicate rejected:tenant_closed rejected:tenant_closed rejected:tenant_closed",
-				e, Fact("b", "calls", "c", Ago(0), "5"), Fact("a", "calls", "c", Ago(0), "6"), hit, Fact("", "hits", "d", Ago(0), "1"), fix, Correction("new", "a", "1"),
+			w.says(acme, "duplicate rejected:tenant_closed conflict duplicate rejected:tenant_closed duplicate "+
+				"rejected:tenant_closed rejected:tenant_closed rejected:tenant_closed",
+				e, Fact("b", "calls", "c", Ago(0), "5"), Fact("a", "calls", "c", Ago(0), "6"), hit,
+				Fact("", "hits", "d", Ago(0), "1"), fix, Correction("new", "a", "1"),
 				Fact("c", "calls", "c", Ago(0), "-1"), Fact("c", "none", "c", Ago(0), "1"))
 			if after := w.head(acme); after != before {
 				w.Errorf("the head went from %v to %v", before, after)
@@ -57,7 +64,8 @@ var refusalCases = []Case{
 		before := w.head(acme)
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
-		if _, err := w.s.Record(ctx, store.Batch{Tenant: acme, Events: []usage.Event{Fact("a", "calls", "c", Ago(0), "1")}}); err == nil {
+		if _, err := w.s.Record(ctx, store.Batch{Tenant: acme,
+			Events: []usage.Event{Fact("a", "calls", "c", Ago(0), "1")}}); err == nil {
 			w.Errorf("record with a context that has ended was answered")
 		}
 		err := w.s.Update(ctx, acme, func(tx store.Tx) error { return PutMeter(tx, NewMeter("more", meter.Sum)) })
@@ -84,7 +92,8 @@ var refusalCases = []Case{
 		w.s = nil
 		_, err := s.Record(ctx, store.Batch{Tenant: acme, Events: []usage.Event{Fact("a", "calls", "c", Ago(0), "1")}})
 		w.code("record", err, problem.Unavailable)
-		w.code("update", s.Update(ctx, acme, func(tx store.Tx) error { return PutMeter(tx, NewMeter("more", meter.Sum)) }), problem.Unavailable)
+		w.code("update", s.Update(ctx, acme,
+			func(tx store.Tx) error { return PutMeter(tx, NewMeter("more", meter.Sum)) }), problem.Unavailable)
 		w.code("view", s.View(ctx, acme, func(store.View) error { return nil }), problem.Unavailable)
 		_, err = s.Access(ctx, acme, "k")
 		w.code("access", err, problem.Unavailable)

@@ -16,8 +16,10 @@ import (
 
 // answered is a request whose answer is kept for a day.
 func answered(key string, now calendar.Micros, body string) request.Stored {
-	return request.Stored{Key: key, Fingerprint: request.Fingerprint("POST", "/v1/meters", "", "application/json", []byte(body)), ExpiresAt: now.Add(24 * time.Hour),
-		Answer: request.Answer{Status: 201, ContentType: "application/json", Location: "/v1/meters/m", Body: []byte(body)}}
+	return request.Stored{Key: key, Fingerprint: request.Fingerprint("POST", "/v1/meters", "", "application/json",
+		[]byte(body)), ExpiresAt: now.Add(24 * time.Hour),
+		Answer: request.Answer{Status: 201, ContentType: "application/json", Location: "/v1/meters/m",
+			Body: []byte(body)}}
 }
 
 func keep(tx store.Tx, r request.Stored) error {
@@ -36,7 +38,8 @@ func (w *world) same(v store.View, want request.Stored) {
 	if err != nil {
 		w.Fatalf("request %q: %v", want.Key, err)
 	}
-	if got.Fingerprint != want.Fingerprint || got.Status != want.Status || got.ContentType != want.ContentType || got.Location != want.Location ||
+	if got.Fingerprint != want.Fingerprint || got.Status != want.Status || got.ContentType != want.ContentType ||
+		got.Location != want.Location ||
 		!bytes.Equal(got.Body, want.Body) || got.ExpiresAt != want.ExpiresAt || got.Tenant != want.Tenant {
 		w.Errorf("request %q is kept as %+v, want %+v", want.Key, got, want)
 	}
@@ -44,7 +47,7 @@ func (w *world) same(v store.View, want request.Stored) {
 
 // Answers to requests.
 var requestCases = []Case{
-	{"an answer is kept with the effect it tells of, across restarts", func(w *world) {
+	{"an answer is kept with the effect it describes, across restarts", func(w *world) {
 		w.create(acme)
 		now := calendar.FromTime(w.clock.Now())
 		made, plain := answered("k 1", now, `{"slug":"m"}`), answered("k2", now, "")

@@ -29,7 +29,8 @@ func readRows(t TB, v store.View, after uint64, hint store.RowHint) []ledger.Row
 		case end:
 			return out
 		case last <= after || last < seen:
-			t.Fatalf("rows after %d: stopped at row %d after showing row %d, so a reader could not go on", after, last, seen)
+			t.Fatalf("rows after %d: stopped at row %d after showing row %d, so a reader could not go on", after, last,
+				seen)
 		}
 		after = last
 	}

@@ -43,7 +43,8 @@ func readSlice(t TB, v store.View, q store.SliceQuery) []metered {
 	err := v.Slice(q, func(s *store.Slice) error {
 		checkPiece(t, s, q.Wants)
 		for i := range s.Seq {
-			m := metered{Customer: strings.Clone(s.Customer), Seq: s.Seq[i], Time: s.Time[i], Value: s.Value[i], Why: s.Why[i]}
+			m := metered{Customer: strings.Clone(s.Customer), Seq: s.Seq[i], Time: s.Time[i], Value: s.Value[i],
+				Why: s.Why[i]}
 			if s.Corrects != nil {
 				m.Corrects, m.Base = strings.Clone(s.Corrects[i]), s.Base[i]
 			}
@@ -86,9 +87,12 @@ func checkPiece(t TB, s *store.Slice, wants store.Columns) {
 		is     bool
 		wanted bool
 	}{
-		{"keys", len(s.Key), s.Key != nil, wants&store.WantKeys != 0}, {"resources", len(s.Resource), s.Resource != nil, wants&store.WantResources != 0},
-		{"properties", len(s.Properties), s.Properties != nil, wants&store.WantProperties != 0}, {"members", len(s.Member), s.Member != nil, wants&store.WantMembers != 0},
-		{"corrects", len(s.Corrects), s.Corrects != nil, s.Corrects != nil}, {"bases", len(s.Base), s.Base != nil, s.Corrects != nil},
+		{"keys", len(s.Key), s.Key != nil, wants&store.WantKeys != 0},
+		{"resources", len(s.Resource), s.Resource != nil, wants&store.WantResources != 0},
+		{"properties", len(s.Properties), s.Properties != nil, wants&store.WantProperties != 0},
+		{"members", len(s.Member), s.Member != nil, wants&store.WantMembers != 0},
+		{"corrects", len(s.Corrects), s.Corrects != nil, s.Corrects != nil},
+		{"bases", len(s.Base), s.Base != nil, s.Corrects != nil},
 	} {
 		if n > 0 && c.is != c.wanted || c.is && c.rows != n {
 			t.Errorf("a piece of %d rows has %d %s, wanted %t", n, c.rows, c.name, c.wanted)
@@ -103,14 +107,16 @@ func checkPiece(t TB, s *store.Slice, wants store.Columns) {
 func plainSlice(rows []ledger.Row, q store.SliceQuery) (out []metered) {
 	for i := range rows {
 		r := &rows[i]
-		if r.Kind() != ledger.EventRow || q.UpTo != 0 && r.Seq > q.UpTo || r.Event.Time < q.From || r.Event.Time >= q.To || q.Customer != "" && r.Event.Customer != q.Customer {
+		if r.Kind() != ledger.EventRow || q.UpTo != 0 && r.Seq > q.UpTo || r.Event.Time < q.From ||
+			r.Event.Time >= q.To || q.Customer != "" && r.Event.Customer != q.Customer {
 			continue
 		}
 		for _, o := range r.Event.Outcomes {
 			if o.Meter != q.Meter {
 				continue
 			}
-			m := metered{Customer: r.Event.Customer, Seq: r.Seq, Time: r.Event.Time, Value: o.Value, Why: o.Why, Corrects: r.Event.Corrects, Base: o.Base}
+			m := metered{Customer: r.Event.Customer, Seq: r.Seq, Time: r.Event.Time, Value: o.Value, Why: o.Why,
+				Corrects: r.Event.Corrects, Base: o.Base}
 			if q.Wants&store.WantKeys != 0 {
 				m.Key = r.Event.Key
 			}
@@ -191,16 +197,20 @@ var sliceCases = []Case{
 	{"a slice has every outcome of its meter in exactly one piece", func(w *world) {
 		w.create(acme, append(mixMeters(), NewMeter("calls", meter.Sum), NewMeter("idle", meter.Sum))...)
 		first := w.head(acme).Seq + 1
-		w.says(acme, "accepted", Fact("a", "calls", "c", Ago(time.Hour), "3"), Fact("b", "calls", "d", Ago(2*time.Hour), "4"), mix("m", "c", Ago(time.Hour), "7", "u1"), Fact("c", "calls", "c", Ago(0), "5"))
+		w.says(acme, "accepted", Fact("a", "calls", "c", Ago(time.Hour), "3"),
+			Fact("b", "calls", "d", Ago(2*time.Hour), "4"), mix("m", "c", Ago(time.Hour), "7", "u1"),
+			Fact("c", "calls", "c", Ago(0), "5"))
 		for range 2 {
 			for slug, want := range map[string]string{
-				"calls": fmt.Sprintf("%d=3 %d=4 %d=5", first, first+1, first+3), "m-sum": fmt.Sprintf("%d=7", first+2), "m-max": fmt.Sprintf("%d=7", first+2), "idle": "",
+				"calls": fmt.Sprintf("%d=3 %d=4 %d=5", first, first+1, first+3), "m-sum": fmt.Sprintf("%d=7", first+2),
+				"m-max": fmt.Sprintf("%d=7", first+2), "idle": "",
 			} {
 				if got := seqs(w.slice(acme, slug, nil)); got != want {
 					w.Errorf("%s: %s, want %s", slug, got, want)
 				}
 			}
-			if m := w.slice(acme, "m-unique", nil); len(m) != 1 || m[0].Member == "" || m[0].Key.ID() != "m" || m[0].Properties == "" {
+			if m := w.slice(acme, "m-unique", nil); len(m) != 1 || m[0].Member == "" || m[0].Key.ID() != "m" ||
+				m[0].Properties == "" {
 				w.Errorf("m-unique: %+v", m)
 			}
 			CheckSlices(w, w.s, acme)
@@ -210,20 +220,24 @@ var sliceCases = []Case{
 	{"a slice ends where its range, its customer and its last row say", func(w *world) {
 		w.create(acme, NewMeter("calls", meter.Sum))
 		at := Ago(time.Hour)
-		v := w.says(acme, "accepted", Fact("a", "calls", "c", at-1, "1"), Fact("b", "calls", "c", at, "2"), Fact("c", "calls", "cc", at, "3"), Fact("d", "calls", "c", at+1, "4"), Fact("e", "calls", "c", at+2, "5"))
+		v := w.says(acme, "accepted", Fact("a", "calls", "c", at-1, "1"), Fact("b", "calls", "c", at, "2"),
+			Fact("c", "calls", "cc", at, "3"), Fact("d", "calls", "c", at+1, "4"), Fact("e", "calls", "c", at+2, "5"))
 		seq := func(i int) uint64 { return v[i].Seq }
 		for range 2 {
 			for _, c := range []struct {
 				change func(q *store.SliceQuery)
 				want   string
 			}{
-				{func(q *store.SliceQuery) { q.From, q.To = at, at+2 }, fmt.Sprintf("%d=2 %d=3 %d=4", seq(1), seq(2), seq(3))},
-				{func(q *store.SliceQuery) { q.From, q.To, q.Customer = at, at+2, "c" }, fmt.Sprintf("%d=2 %d=4", seq(1), seq(3))},
+				{func(q *store.SliceQuery) { q.From, q.To = at, at+2 },
+					fmt.Sprintf("%d=2 %d=3 %d=4", seq(1), seq(2), seq(3))},
+				{func(q *store.SliceQuery) { q.From, q.To, q.Customer = at, at+2, "c" },
+					fmt.Sprintf("%d=2 %d=4", seq(1), seq(3))},
 				{func(q *store.SliceQuery) { q.Customer = "nobody" }, ""},
 				{func(q *store.SliceQuery) { q.Customer = "a\x00b" }, ""},
 				{func(q *store.SliceQuery) { q.From, q.To = at, at }, ""},
 				{func(q *store.SliceQuery) { q.UpTo = seq(1) }, fmt.Sprintf("%d=1 %d=2", seq(0), seq(1))},
-				{func(q *store.SliceQuery) { q.UpTo = seq(4) + 1000 }, fmt.Sprintf("%d=1 %d=2 %d=3 %d=4 %d=5", seq(0), seq(1), seq(2), seq(3), seq(4))},
+				{func(q *store.SliceQuery) { q.UpTo = seq(4) + 1000 },
+					fmt.Sprintf("%d=1 %d=2 %d=3 %d=4 %d=5", seq(0), seq(1), seq(2), seq(3), seq(4))},
 				{func(q *store.SliceQuery) { q.UpTo = seq(0) - 1 }, ""},
 			} {
 				if got := seqs(w.slice(acme, "calls", c.change)); got != c.want {
@@ -237,18 +251,22 @@ var sliceCases = []Case{
 		calls := NewMeter("calls", meter.Sum)
 		calls.Lateness = time.Hour
 		w.create(acme, append(mixMeters(), calls)...)
-		w.says(acme, "accepted adjusted accepted", Fact("a", "calls", "c", Ago(0), "3"), On(Fact("b", "calls", "c", Ago(48*time.Hour), "4"), "r"), mix("m", "c", Ago(time.Hour), "7", "u1"))
-		w.says(acme, "accepted adjusted accepted", Correction("x", "a", "-1"), Correction("y", "b", "-4"), OfMeter(Correction("z", "m", "-2"), "m-sum"))
+		w.says(acme, "accepted adjusted accepted", Fact("a", "calls", "c", Ago(0), "3"),
+			On(Fact("b", "calls", "c", Ago(48*time.Hour), "4"), "r"), mix("m", "c", Ago(time.Hour), "7", "u1"))
+		w.says(acme, "accepted adjusted accepted", Correction("x", "a", "-1"), Correction("y", "b", "-4"),
+			OfMeter(Correction("z", "m", "-2"), "m-sum"))
 		w.closePeriod(acme, Month)
 		w.says(acme, "adjusted", Correction("late", "a", "-2"))
 		for range 2 {
 			CheckSlices(w, w.s, acme)
 			got := w.slice(acme, "calls", nil)
-			if len(got) != 5 || got[1].Why != usage.TooLate || got[2].Corrects != "a" || got[2].Base != Amount("3") || got[2].Time != got[0].Time ||
+			if len(got) != 5 || got[1].Why != usage.TooLate || got[2].Corrects != "a" || got[2].Base != Amount("3") ||
+				got[2].Time != got[0].Time ||
 				got[3].Why != usage.TargetWas || got[3].Resource != "r" || got[4].Why != usage.PeriodClosed {
 				w.Errorf("calls: %+v", got)
 			}
-			if fed := w.slice(acme, "m-sum", nil); len(fed) != 2 || fed[1].Corrects != "m" || fed[1].Value != Amount("-2") || fed[1].Base != Amount("7") {
+			if fed := w.slice(acme, "m-sum", nil); len(fed) != 2 || fed[1].Corrects != "m" ||
+				fed[1].Value != Amount("-2") || fed[1].Base != Amount("7") {
 				w.Errorf("m-sum: %+v", fed)
 			}
 			w.again()
@@ -262,7 +280,8 @@ var sliceCases = []Case{
 			if _, err := Adjust(tx, "calls", "c", Month, "9", ""); err != nil {
 				return err
 			}
-			if got := readSlice(w, tx, store.SliceQuery{Meter: number, To: calendar.MaxMicros + 1, UpTo: tx.Head().Seq}); len(got) != 1 || got[0].Value != Amount("3") {
+			if got := readSlice(w, tx, store.SliceQuery{Meter: number, To: calendar.MaxMicros + 1,
+				UpTo: tx.Head().Seq}); len(got) != 1 || got[0].Value != Amount("3") {
 				w.Errorf("within the update: %+v", got)
 			}
 			return nil
@@ -275,8 +294,8 @@ var sliceCases = []Case{
 			var events []usage.Event
 			for i := range batch {
 				// Many rows share a time, and one customer has most of them: more than any store reads at once.
-				events = append(events, Fact(fmt.Sprint("e", from+i), []string{"calls", "other"}[i%20/19], []string{"c", "d"}[i%16/15],
-					Ago(time.Duration(i%5)*time.Minute), fmt.Sprint(i)))
+				events = append(events, Fact(fmt.Sprint("e", from+i), []string{"calls", "other"}[i%20/19],
+					[]string{"c", "d"}[i%16/15], Ago(time.Duration(i%5)*time.Minute), fmt.Sprint(i)))
 			}
 			w.says(acme, "accepted", events...)
 		}
@@ -304,7 +323,9 @@ var sliceCases = []Case{
 		w.says("beta", "accepted", Fact("a", "more", "c", Ago(0), "1"), Fact("b", "calls", "c", Ago(0), "1"))
 		number := w.meter("beta", "more").Number
 		w.view(acme, func(v store.View) {
-			err := v.Slice(store.SliceQuery{Meter: number, To: calendar.MaxMicros + 1}, func(*store.Slice) error { return nil })
+			err := v.Slice(store.SliceQuery{Meter: number, To: calendar.MaxMicros + 1}, func(*store.Slice) error {
+				return nil
+			})
 			w.code("slice of another's meter", err, problem.NotFound)
 		})
 		if got := w.slice(acme, "calls", nil); len(got) != 0 {

@@ -2,7 +2,7 @@
 // a sentence, and a story that a store could get wrong. The suite speaks to the port alone: it knows no store, and no
 // store gets easier questions than another.
 //
-// Run tells the stories. Life plays random histories on two stores at once. Compare and CheckLedger are the two judges,
+// Run plays the stories. Life plays random histories on two stores at once. Compare and CheckLedger are the two judges,
 // one against another store and one against the ledger's own rows. All of them report to a TB, so that a test can hand
 // them a store that is broken on purpose and watch them object.
 package storetest
@@ -76,14 +76,14 @@ type Bench struct {
 // Case is one promise and the story that tests it.
 type Case struct {
 	Name string
-	tell func(w *world)
+	play func(w *world)
 }
 
-// Try tells the story, then has every ledger that it wrote checked. It returns the store that is open in the end, or
+// Try plays the story, then has every ledger that it wrote checked. It returns the store that is open in the end, or
 // nil when the story closed it.
 func (c Case) Try(t TB, b Bench) store.Store {
 	w := &world{TB: t, clock: b.Clock, s: b.Store, reopen: b.Reopen}
-	c.tell(w)
+	c.play(w)
 	if w.s != nil {
 		for _, id := range w.tenants {
 			CheckLedger(t, w.s, id)
@@ -94,12 +94,14 @@ func (c Case) Try(t TB, b Bench) store.Store {
 
 // Cases lists the suite.
 func Cases() []Case {
-	return slices.Concat(identityCases, batchCases, atomicCases, concurrencyCases, orderCases, treeCases, numberCases, feedCases, lateCases, aheadCases, closeCases,
-		correctionCases, sliceCases, updateCases, wallCases, listingCases, textCases, refusalCases, quotaCases, datedCases, auditCases, requestCases, entityCases, rowCases, horizonCases, faultCases, movedCases,
+	return slices.Concat(identityCases, batchCases, atomicCases, concurrencyCases, orderCases, treeCases, numberCases,
+		feedCases, lateCases, aheadCases, closeCases, correctionCases, sliceCases, updateCases, wallCases, listingCases,
+		textCases, refusalCases, quotaCases,
+		datedCases, auditCases, requestCases, entityCases, rowCases, horizonCases, faultCases, movedCases,
 		epochCases)
 }
 
-// Run tells every story to a store of its own.
+// Run plays every story on a store of its own.
 func Run(t *testing.T, m Maker) {
 	for _, c := range Cases() {
 		t.Run(c.Name, func(t *testing.T) {

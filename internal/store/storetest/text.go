@@ -10,8 +10,10 @@ import (
 
 // awkward strings are all allowed, and each has broken a store somewhere.
 var awkward = []string{
-	"'", `"`, `\`, `\'`, `%`, `_`, "a\nb", "a\r\n", "\t", " ", "a ", "\x01", "\x7f", "$1", "${x}", "{}", "[]", "null", "NULL", "true", "0", "-1", "1e5",
-	"'; DROP TABLE rows; --", `\N`, `\.`, "é", "e\u0301", "日本語", "😀", "\u202e", "\ufeff", "\U0010ffff", "a/b", "../..", "a:b", "a|b", "a,b", "adj_1", "c", "d",
+	"'", `"`, `\`, `\'`, `%`, `_`, "a\nb", "a\r\n", "\t", " ", "a ", "\x01", "\x7f", "$1", "${x}", "{}", "[]", "null",
+	"NULL", "true", "0", "-1", "1e5",
+	"'; DROP TABLE rows; --", `\N`, `\.`, "é", "e\u0301", "日本語", "😀", "\u202e", "\ufeff", "\U0010ffff", "a/b", "../..",
+	"a:b", "a|b", "a,b", "adj_1", "c", "d",
 	strings.Repeat("x", usage.MaxID), strings.Repeat("é", usage.MaxID/2), strings.Repeat(`"`, usage.MaxID),
 }
 
@@ -50,13 +52,15 @@ var textCases = []Case{
 		long := strings.Repeat("x", usage.MaxID+1)
 		var events []usage.Event
 		for _, bad := range []string{"a\x00b", "\x00", "a\xff", "\xed\xa0\x80", long} {
-			id, customer, resource := Fact(bad, "calls", "c", Ago(0), "1"), Fact("a", "calls", bad, Ago(0), "1"), On(Fact("a", "calls", "c", Ago(0), "1"), bad)
+			id, customer, resource := Fact(bad, "calls", "c", Ago(0), "1"), Fact("a", "calls", bad, Ago(0), "1"),
+				On(Fact("a", "calls", "c", Ago(0), "1"), bad)
 			reason := Correction("a", "b", "1")
 			reason.Reason = bad + long + long + long
 			events = append(events, id, customer, resource, reason, Correction("a", bad+"xxxx", "1"))
 		}
-		events = append(events, Fact("key:a", "calls", "c", Ago(0), "1"), Fact("a", "calls", "", Ago(0), "1"), Fact("a", "", "c", Ago(0), "1"),
-			With(Fact("a", "calls", "c", Ago(0), "1"), Text("x", "\x00")), With(Fact("a", "calls", "c", Ago(0), "1"), Text("x", strings.Repeat("y", usage.MaxProperties))))
+		events = append(events, Fact("key:a", "calls", "c", Ago(0), "1"), Fact("a", "calls", "", Ago(0), "1"),
+			Fact("a", "", "c", Ago(0), "1"), With(Fact("a", "calls", "c", Ago(0), "1"), Text("x", "\x00")),
+			With(Fact("a", "calls", "c", Ago(0), "1"), Text("x", strings.Repeat("y", usage.MaxProperties))))
 		w.says(acme, "rejected:invalid", events...)
 		w.noEvent(acme, "a")
 		if got := w.head(acme).Seq; got != 2 {

@@ -17,7 +17,8 @@ var treeCases = []Case{
 		w.create(acme, mixMeters()...)
 		for i := range 15 {
 			w.clock.Advance(time.Duration(i) * time.Second)
-			w.says(acme, "accepted", mix(fmt.Sprint("a", i), "c", Ago(0), "1", "u"), mix(fmt.Sprint("b", i), "d", Ago(0), "2", "u"))
+			w.says(acme, "accepted", mix(fmt.Sprint("a", i), "c", Ago(0), "1", "u"),
+				mix(fmt.Sprint("b", i), "d", Ago(0), "2", "u"))
 			if i%4 == 0 {
 				w.adjust(acme, "m-sum", "c", "1", "")
 			}
@@ -39,7 +40,8 @@ var treeCases = []Case{
 	{"the tree is that of the rows and of nothing else", func(w *world) {
 		w.create(acme, NewMeter("calls", meter.Sum))
 		before := w.head(acme)
-		w.says(acme, "accepted rejected:unknown_meter accepted", Fact("a", "calls", "c", Ago(0), "1"), Fact("b", "x", "c", Ago(0), "1"), Fact("c", "calls", "c", Ago(0), "1"))
+		w.says(acme, "accepted rejected:unknown_meter accepted", Fact("a", "calls", "c", Ago(0), "1"),
+			Fact("b", "x", "c", Ago(0), "1"), Fact("c", "calls", "c", Ago(0), "1"))
 		w.view(acme, func(v store.View) {
 			var hasher ledger.Hasher
 			want, _ := hasher.Grow(before.Tree, treeKeys(w, v), w.rows(acme, before.Seq), nil)
@@ -60,7 +62,8 @@ var treeCases = []Case{
 			})
 			w.again()
 		}
-		w.says(acme, "accepted accepted", Fact("b", "calls", "c", Ago(-time.Hour), "1"), Untimed(Fact("c", "calls", "c", 0, "1")))
+		w.says(acme, "accepted accepted", Fact("b", "calls", "c", Ago(-time.Hour), "1"),
+			Untimed(Fact("c", "calls", "c", 0, "1")))
 		w.adjust(acme, "calls", "c", "1", "")
 		for _, r := range w.rows(acme, 3) {
 			if r.At != Ago(0) || r.Event != nil && r.Event.ID == "c" && r.Event.Time != Ago(0) {

@@ -26,7 +26,8 @@ var updateCases = []Case{
 			t, _ := store.Tenant(tx)
 			t.Closed = true
 			_, adjusted := Adjust(tx, "calls", "c", Month, "5", "")
-			if err := errors.Join(PutTenant(tx, t), PutMeter(tx, NewMeter("more", meter.Sum)), PutKey(tx, tenant.APIKey{ID: "acme.k"}), ClosePeriod(tx, Month), adjusted); err != nil {
+			if err := errors.Join(PutTenant(tx, t), PutMeter(tx, NewMeter("more", meter.Sum)),
+				PutKey(tx, tenant.APIKey{ID: "acme.k"}), ClosePeriod(tx, Month), adjusted); err != nil {
 				w.Errorf("append: %v", err)
 			}
 			return changed
@@ -62,7 +63,8 @@ var updateCases = []Case{
 		w.says(acme, "accepted", Fact("a", "calls", "c", Ago(0), "1"))
 		before := w.head(acme).Seq
 		w.update(acme, func(tx store.Tx) error {
-			if err := errors.Join(PutMeter(tx, NewMeter("more", meter.Max)), PutKey(tx, tenant.APIKey{ID: "acme.k", Scopes: tenant.Read})); err != nil {
+			if err := errors.Join(PutMeter(tx, NewMeter("more", meter.Max)),
+				PutKey(tx, tenant.APIKey{ID: "acme.k", Scopes: tenant.Read})); err != nil {
 				return err
 			}
 			m, err := store.GetMeter(tx, "more")
@@ -76,10 +78,12 @@ var updateCases = []Case{
 			if err != nil {
 				return err
 			}
-			if a, err := store.Adjustment(tx, id); err != nil || a.Amount != Amount("5") || id != usage.ManualID(before+3) {
+			if a, err := store.Adjustment(tx, id); err != nil || a.Amount != Amount("5") ||
+				id != usage.ManualID(before+3) {
 				w.Errorf("adjustment %s reads %+v, %v", id, a, err)
 			}
-			if c, err := tx.Counter(usage.CounterID{Meter: m.Number, Customer: "c", Month: Month}); err != nil || c.Total(meter.Max) != Amount("5") {
+			if c, err := tx.Counter(usage.CounterID{Meter: m.Number, Customer: "c", Month: Month}); err != nil ||
+				c.Total(meter.Max) != Amount("5") {
 				w.Errorf("the counter reads %s, %v", describe(&c), err)
 			}
 			if err := ClosePeriod(tx, Month); err != nil {
@@ -122,7 +126,8 @@ var updateCases = []Case{
 		if !errors.Is(err, changed) {
 			w.Errorf("update: %v, want the error of the function", err)
 		}
-		w.code("view of a tenant that was not created", w.s.View(context.Background(), acme, func(store.View) error { return nil }), problem.NotFound)
+		w.code("view of a tenant that was not created",
+			w.s.View(context.Background(), acme, func(store.View) error { return nil }), problem.NotFound)
 		w.create(acme, NewMeter("calls", meter.Sum))
 		w.again()
 		if got := w.head(acme).Seq; got != 2 {
@@ -133,9 +138,10 @@ var updateCases = []Case{
 			same(w, fmt.Sprintf("the tenant (%v)", err), got, Tenant(acme, Ago(0)))
 		})
 	}},
-	{"a change is kept as it was told", func(w *world) {
+	{"a change is kept as it was answered", func(w *world) {
 		w.create(acme)
-		c := ledger.Change{Event: audit.Event{Type: "note.create", Source: audit.SourceSystem, Actor: `o'ne "two"`, EntityType: "note", EntityID: "ü\\%_\n", Payload: `{"text":"a \"b\" é\u2028"}`}}
+		c := ledger.Change{Event: audit.Event{Type: "note.create", Source: audit.SourceSystem, Actor: `o'ne "two"`,
+			EntityType: "note", EntityID: "ü\\%_\n", Payload: `{"text":"a \"b\" é\u2028"}`}}
 		w.update(acme, func(tx store.Tx) error { _, err := tx.Append(c); return err })
 		w.again()
 		rows := w.rows(acme, 1)
@@ -146,7 +152,8 @@ var updateCases = []Case{
 	}},
 	{"a revoked key is revoked when the update returns", func(w *world) {
 		w.create(acme)
-		k := tenant.APIKey{ID: "acme.k1", Name: "one", Scopes: tenant.Ingest | tenant.Read, Hash: tenant.HashToken("secret"), CreatedAt: Ago(0), ExpiresAt: Ago(-time.Hour),
+		k := tenant.APIKey{ID: "acme.k1", Name: "one", Scopes: tenant.Ingest | tenant.Read,
+			Hash: tenant.HashToken("secret"), CreatedAt: Ago(0), ExpiresAt: Ago(-time.Hour),
 			RateLimit: tenant.RateLimit{RequestsPerSecond: 1, EventsPerSecond: 2, BytesPerSecond: 3}}
 		_, err := w.s.Access(context.Background(), acme, k.ID)
 		w.code("access by a key that does not exist", err, problem.NotFound)

@@ -17,21 +17,26 @@ var wallCases = []Case{
 	{"the same ids in two tenants are two facts", func(w *world) {
 		w.create("one", NewMeter("other", meter.Max), NewMeter("calls", meter.Sum))
 		w.create("two", NewMeter("calls", meter.Sum))
-		w.says("one", "accepted", Fact("a", "calls", "c", Ago(0), "1"), Fact("b", "calls", "c", Ago(0), "2"), Fact("c", "calls", "c", Ago(0), "3"))
-		v := w.says("two", "accepted duplicate", Fact("a", "calls", "c", Ago(0), "40"), Fact("a", "calls", "c", Ago(0), "40"))[0]
+		w.says("one", "accepted", Fact("a", "calls", "c", Ago(0), "1"), Fact("b", "calls", "c", Ago(0), "2"),
+			Fact("c", "calls", "c", Ago(0), "3"))
+		v := w.says("two", "accepted duplicate", Fact("a", "calls", "c", Ago(0), "40"),
+			Fact("a", "calls", "c", Ago(0), "40"))[0]
 		if v.Seq != 3 {
-			w.Errorf("the first event of the second tenant is row %d: its numbers tell of the first tenant", v.Seq)
+			w.Errorf("the first event of the second tenant is row %d: its numbers count those of the first tenant",
+				v.Seq)
 		}
 		w.again()
 		w.says("one", "duplicate conflict", Fact("a", "calls", "c", Ago(0), "1"), Fact("a", "calls", "c", Ago(0), "40"))
-		w.says("two", "rejected:unknown_meter rejected:unknown_correction_target accepted", Fact("x", "other", "c", Ago(0), "1"), Correction("x", "b", "1"), Correction("x", "a", "-40"))
+		w.says("two", "rejected:unknown_meter rejected:unknown_correction_target accepted",
+			Fact("x", "other", "c", Ago(0), "1"), Correction("x", "b", "1"), Correction("x", "a", "-40"))
 		w.totals("one", "calls", "c", "6")
 		w.totals("two", "calls", "c", "0")
 	}},
 	{"nothing of one tenant is found in another", func(w *world) {
 		w.create("one", NewMeter("mine", meter.Sum))
 		w.create("two", NewMeter("calls", meter.Sum))
-		k := w.says("one", "accepted accepted", Fact("a", "mine", "c", Ago(0), "1"), Fact("", "mine", "c", Ago(0), "1"))[1].Key
+		k := w.says("one", "accepted accepted", Fact("a", "mine", "c", Ago(0), "1"),
+			Fact("", "mine", "c", Ago(0), "1"))[1].Key
 		w.update("one", func(tx store.Tx) error { return PutKey(tx, tenant.APIKey{ID: "one.k"}) })
 		w.adjust("one", "mine", "c", "5", "")
 		w.closePeriod("one", Month-1)
@@ -48,7 +53,8 @@ var wallCases = []Case{
 				for i, err := range []error{noMeter, noKey, noAdjustment} {
 					w.code(fmt.Sprint("foreign thing ", i), err, problem.NotFound)
 				}
-				if c, err := v.Counter(usage.CounterID{Meter: 1, Customer: "c", Month: Month}); err != nil || !c.OnTime.Equal(&usage.Fold{}) || !c.Manual.IsZero() {
+				if c, err := v.Counter(usage.CounterID{Meter: 1, Customer: "c", Month: Month}); err != nil ||
+					!c.OnTime.Equal(&usage.Fold{}) || !c.Manual.IsZero() {
 					w.Errorf("the counter of another tenant shows: %s, %v", describe(&c), err)
 				}
 				_ = v.Counters(store.CounterPlace{}, func(p store.CounterPlace, _ *usage.Counter) bool {

@@ -13,7 +13,7 @@ import (
 	"github.com/tallystick/tallystick/internal/store"
 )
 
-// world is the scene of one story: a store under test and the short sentences that stories are told in.
+// world is the scene of one story: a store under test and the short sentences that stories are written in.
 type world struct {
 	TB
 	clock   *Clock

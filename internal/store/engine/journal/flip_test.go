@@ -18,8 +18,8 @@ const (
 )
 
 // Given a journal closed cleanly, when any one bit of any file flips, then the start says so. The one exception is the
-// zeros after the last record: a bit there cannot be told from what is left of a torn record, no record is lost to it,
-// and the start makes it zero again.
+// zeros after the last record: a bit there cannot be distinguished from what is left of a torn record, no record is
+// lost to it, and the start makes it zero again.
 func TestEveryFlippedBitIsFound(t *testing.T) {
 	fs := vfs.NewMem()
 	j, err := recoverFlipped(fs, Position{}, 0)

@@ -121,7 +121,8 @@ func TestMissingFilesAreDamage(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err := Open(options(fs, 4))
-		if !isDamage(err) || !strings.Contains(err.Error(), lost) || !strings.Contains(err.Error(), "tallystick rebuild") {
+		if !isDamage(err) || !strings.Contains(err.Error(), lost) ||
+			!strings.Contains(err.Error(), "tallystick rebuild") {
 			t.Fatalf("without %s: %v", lost, err)
 		}
 	}
@@ -239,7 +240,7 @@ func TestMergeThatMeetsDamage(t *testing.T) {
 		t.Fatalf("settle says %v", err)
 	}
 	if err := <-told; !isDamage(err) || !strings.Contains(err.Error(), bad) {
-		t.Fatalf("owner was told %v", err)
+		t.Fatalf("owner was answered %v", err)
 	}
 	if err := x.Flush(); err != nil {
 		t.Fatal(err)
@@ -268,7 +269,8 @@ func TestMergeOfAKeyInTwoRuns(t *testing.T) {
 		x.Freeze(markOf(i + 1))
 		x.Durable(markOf(i + 1))
 	}
-	if err := x.settle(); !isDamage(err) || !strings.Contains(err.Error(), "key in two runs") || !strings.Contains(err.Error(), runName(fanIn)) {
+	if err := x.settle(); !isDamage(err) || !strings.Contains(err.Error(), "key in two runs") ||
+		!strings.Contains(err.Error(), runName(fanIn)) {
 		t.Fatalf("settle says %v", err)
 	}
 	mustClose(t, x)

@@ -40,7 +40,7 @@ func anyOperation(errorfs.Op) bool { return true }
 const faultEntries, faultMemory = 20, 1
 
 // feedWithFaults inserts everything whatever the disk says, and returns how often it
-// was told of an error.
+// was reported an error.
 func feedWithFaults(t *testing.T, x *Index) (told int) {
 	t.Helper()
 	for i := range faultEntries {
@@ -79,7 +79,7 @@ func testFaults(t *testing.T, failure error, kind func(errorfs.Op) bool, once bo
 		hits := f.hits.Load()
 		mustHold(t, x, faultEntries, faultEntries+5)
 		if !once && hits > 0 && told == 0 && x.Backlog() > 0 {
-			t.Fatalf("operation %d: a full disk and a backlog of %d, but no error was told", n, x.Backlog())
+			t.Fatalf("operation %d: a full disk and a backlog of %d, but no error was answered", n, x.Backlog())
 		}
 		x.Freeze(markOf(faultEntries))
 		x.Durable(markOf(faultEntries))
@@ -92,7 +92,7 @@ func testFaults(t *testing.T, failure error, kind func(errorfs.Op) bool, once bo
 		if s := x.Stats(); s.FlushError != nil || s.Frozen > 0 {
 			t.Fatalf("operation %d: %+v", n, s)
 		}
-		_ = x.Close() // a close that was told to fail is no loss
+		_ = x.Close() // a close that was answered to fail is no loss
 		x = mustOpen(t, mem, faultMemory)
 		if x.Mark() != markOf(faultEntries) {
 			t.Fatalf("operation %d: mark %v", n, x.Mark())

@@ -85,7 +85,7 @@ func (m *manifest) encode() []byte {
 }
 
 // decodeManifest checks the CRC before the version: every version keeps magic,
-// version and a final CRC of all before it, so an unknown one can be told from damage.
+// version and a final CRC of all before it, so an unknown one can be distinguished from damage.
 func decodeManifest(name string, b []byte) (manifest, error) {
 	var m manifest
 	if len(b) < manifestHead+manifestTail || string(b[:8]) != manifestMagic {

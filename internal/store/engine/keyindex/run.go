@@ -77,7 +77,7 @@ func (f *footer) encode() []byte {
 }
 
 // decodeFooter reads the last bytes of a run. Every version keeps the length of the
-// footer, its magic, version and CRC in place, so an unknown one can be told from damage.
+// footer, its magic, version and CRC in place, so an unknown one can be distinguished from damage.
 func decodeFooter(name string, at int64, b []byte) (footer, error) {
 	var f footer
 	if len(b) != footerBytes || string(b[:8]) != runMagic {

@@ -17,8 +17,8 @@ import (
 
 // Batch gathers rows in the order of the journal until they are sorted and written. It is reused.
 //
-// Rows are sorted by numbers alone: what they share, their series, is told apart once by a map, and the few series are
-// sorted by their names. Comparing four strings for every comparison of a sort costs more than all the rest.
+// Rows are sorted by numbers alone: what they share, their series, is distinguished once by a map, and the few series
+// are sorted by their names. Comparing four strings for every comparison of a sort costs more than all the rest.
 type Batch struct {
 	rows   []row
 	series []series
@@ -72,7 +72,8 @@ func (b *Batch) Add(tenant string, r *ledger.Row, slug func(uint32) string) {
 	e := r.Event
 	shared := row{
 		space: e.Key.Space, time: e.Time, at: r.At, seq: r.Seq, quantity: e.Quantity,
-		key: b.text.keep(e.Key.Name), resource: b.text.keep(e.Resource), properties: b.text.keep(e.Properties), corrects: b.text.keep(e.Corrects),
+		key: b.text.keep(e.Key.Name), resource: b.text.keep(e.Resource), properties: b.text.keep(e.Properties),
+		corrects: b.text.keep(e.Corrects),
 	}
 	name := seriesName{month: e.Month(), tenant: tenant, customer: e.Customer}
 	for i := range e.Outcomes {
@@ -117,7 +118,9 @@ func (b *Batch) Sort() []calendar.Month {
 	for i := range byRank {
 		byRank[i] = uint32(i)
 	}
-	slices.SortFunc(byRank, func(x, y uint32) int { return compareSeries(&b.series[x].seriesName, &b.series[y].seriesName) })
+	slices.SortFunc(byRank, func(x, y uint32) int {
+		return compareSeries(&b.series[x].seriesName, &b.series[y].seriesName)
+	})
 	var months []calendar.Month
 	for rank, i := range byRank {
 		b.series[i].rank = uint32(rank)
@@ -136,7 +139,8 @@ func (b *Batch) Sort() []calendar.Month {
 }
 
 func compareSeries(x, y *seriesName) int {
-	return cmp.Or(cmp.Compare(x.month, y.month), strings.Compare(x.tenant, y.tenant), strings.Compare(x.meter, y.meter), strings.Compare(x.customer, y.customer))
+	return cmp.Or(cmp.Compare(x.month, y.month), strings.Compare(x.tenant, y.tenant), strings.Compare(x.meter, y.meter),
+		strings.Compare(x.customer, y.customer))
 }
 
 func hashSeries(tenant, meter, customer string) uint64 {
@@ -248,7 +252,8 @@ var (
 	derivedSpace = stringValue("derived")
 	whyValues    = [...]parquet.Value{
 		usage.OnTime: stringValue(usage.OnTime.String()), usage.TooLate: stringValue(usage.TooLate.String()),
-		usage.PeriodClosed: stringValue(usage.PeriodClosed.String()), usage.TargetWas: stringValue(usage.TargetWas.String()),
+		usage.PeriodClosed: stringValue(usage.PeriodClosed.String()),
+		usage.TargetWas:    stringValue(usage.TargetWas.String()),
 	}
 )
 

@@ -236,8 +236,8 @@ func (c *cursor) equal(want string, lo, hi int) (int, int, error) {
 	return lo, hi, err
 }
 
-// search finds the first of the rows lo to hi for which fn is true; from there on it is. Pages are told apart by their
-// bounds, and only the one that it lies in is read.
+// search finds the first of the rows lo to hi for which fn is true; from there on it is. Pages are distinguished by
+// their bounds, and only the one that it lies in is read.
 func (c *cursor) search(lo, hi int, fn func(string) bool) (int, error) {
 	index, err := c.chunk.ColumnIndex()
 	if err != nil {

@@ -32,7 +32,7 @@ type Options struct {
 	StoreID [16]byte
 	// Cache is the memory for blocks that were read. Default 64 MiB.
 	Cache int64
-	// Fatal is told when the database cannot go on, as when its manifest cannot be written.
+	// Fatal is called when the database cannot go on, as when its manifest cannot be written.
 	Fatal func(error)
 	// Reading is called before anything is read. Default: nothing is.
 	Reading func()
@@ -50,7 +50,8 @@ type State struct {
 type VersionError struct{ Dir, Found string }
 
 func (e *VersionError) Error() string {
-	return fmt.Sprintf("%s holds state version %s, this build has version %d: use the build that wrote it, or run `tallystick rebuild`", e.Dir, e.Found, Version)
+	return fmt.Sprintf("%s holds state version %s, this build has version %d: use the build that wrote it, or run "+
+		"`tallystick rebuild`", e.Dir, e.Found, Version)
 }
 
 // DamageError says that the directory cannot be trusted.
