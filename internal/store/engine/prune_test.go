@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -260,13 +261,25 @@ func TestPruningKeepsTheTree(t *testing.T) {
 type snaps struct {
 	vfs.FS
 	disk   *vfs.MemFS
+	mu     sync.Mutex // guards copies: the next segment is prepared beside the pruning
 	copies []*vfs.MemFS
+}
+
+// take returns the copies since the last call.
+func (s *snaps) take() []*vfs.MemFS {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := s.copies
+	s.copies = nil
+	return out
 }
 
 func (s *snaps) Rename(from, to string) error {
 	if !strings.HasSuffix(to, ".journal") {
 		return s.FS.Rename(from, to)
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.copies = append(s.copies, s.disk.CrashClone(vfs.CrashCloneCfg{}))
 	err := s.FS.Rename(from, to)
 	s.copies = append(s.copies, s.disk.CrashClone(vfs.CrashCloneCfg{}))
@@ -283,15 +296,16 @@ func TestPowerFailsWhilePruning(t *testing.T) {
 	p.prune(e)
 	p.archive(e, newer)
 	p.check(e, "whole")
-	fs.copies = nil
+	fs.take()
 	p.prune(e)
 	p.check(e, "pruned")
 	mustEnd(t, e)
-	if len(fs.copies) < 8 {
-		t.Fatalf("%d copies are too few", len(fs.copies))
+	copies := fs.take()
+	if len(copies) < 8 {
+		t.Fatalf("%d copies are too few", len(copies))
 	}
-	for i, at := range fs.copies {
-		what := fmt.Sprintf("copy %d of %d", i+1, len(fs.copies))
+	for i, at := range copies {
+		what := fmt.Sprintf("copy %d of %d", i+1, len(copies))
 		e := mustOpen(t, tiny(at, p.clock.Now))
 		p.check(e, what)
 		e = p.again(e, what)
