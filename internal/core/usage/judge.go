@@ -63,6 +63,9 @@ func Judge(st State, f *Fact, seq uint64, now calendar.Micros, row *Row) Verdict
 	if p == nil {
 		p = checkHorizon(f, st.Floor())
 	}
+	if p != nil && p.Code == problem.Forbidden {
+		return refused(f, p) // before anything is looked up: who may not do this learns nothing (P6)
+	}
 	if p != nil && f.Key.Name == "" {
 		return refused(f, closedOr(st, p))
 	}
@@ -90,9 +93,9 @@ func Judge(st State, f *Fact, seq uint64, now calendar.Micros, row *Row) Verdict
 }
 
 // closedOr is why a fact is refused that is not in the ledger: a closed tenant takes none, whatever else is wrong with
-// it. Who may not do this at all learns nothing more.
+// it.
 func closedOr(st State, p *problem.Error) *problem.Error {
-	if st.TenantClosed() && (p == nil || p.Code != problem.Forbidden) {
+	if st.TenantClosed() {
 		return problem.New(problem.TenantClosed, "the tenant is closed: it stays readable and takes no new events")
 	}
 	return p

@@ -122,11 +122,12 @@ func TestCorrectionsNeedTheScopeBilling(t *testing.T) {
 			}
 		}
 		mixed := post(k, "["+fix("x", "a", "-1")+`,{"id":"a","meter":"calls","customer":"c","quantity":7351,`+
-			`"time":"2026-11-14T00:00:00Z"},`+fix("y", "none", "5")+`,{"meter":"none"}]`).status(t, 200)
-		want := `{"accepted":0,"duplicates":1,"adjusted":0,"overage":0,"conflicts":0,"rejected":3,` +
+			`"time":"2026-11-14T00:00:00Z"},`+fix("y", "none", "5")+`,{"meter":"none"},`+
+			fix("made", "a", "-1")+`,`+fix("made", "a", "-2")+`]`).status(t, 200)
+		want := `{"accepted":0,"duplicates":1,"adjusted":0,"overage":0,"conflicts":0,"rejected":5,` +
 			`"results":[{"index":0,"id":"x","status":"rejected","code":"forbidden","detail":"` + first + `"},` +
 			`{"index":1,"id":"a","status":"duplicate","seq":`
-		if !strings.HasPrefix(string(mixed.body), want) || strings.Count(string(mixed.body), `"forbidden"`) != 2 {
+		if !strings.HasPrefix(string(mixed.body), want) || strings.Count(string(mixed.body), `"forbidden"`) != 4 {
 			t.Errorf("a batch of all kinds: %s", mixed.body)
 		}
 		if after := w.get("/v1/events").status(t, 200); string(after.body) != string(head.body) {
