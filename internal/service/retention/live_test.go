@@ -187,7 +187,7 @@ func plant(t *testing.T, fs vfs.FS, p store.CounterPlace) {
 		t.Fatal(ok, err)
 	}
 	c.OnTime.Count++
-	batch := s.Begin()
+	batch := s.Begin(1)
 	batch.SetCounter(1, p, state.AppendCounter(nil, &c))
 	at, err := s.Reflects()
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/tallystick/tallystick/internal/core/entity"
 	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/store/engine/journal"
+	"github.com/tallystick/tallystick/internal/store/engine/slab"
 	"github.com/tallystick/tallystick/internal/store/engine/state"
 	"github.com/tallystick/tallystick/internal/store/resident"
 )
@@ -30,8 +31,8 @@ type book struct {
 	tallies   [recentTallies]*tally // by meter number, as far as there is room; the rest is in Engine.tallies
 	section   *sectionBuild         // of the group being decided, or nil
 	undurable *group                // the last group that changed this book, or nil
-	dirty     []*cell               // changed since the last checkpoint began; see cells
-	saving    []*cell               // that the checkpoint under way saves
+	dirty     []slab.Ref            // changed since the last checkpoint began; see cells
+	saving    []slab.Ref            // that the checkpoint under way saves
 
 	// Durable. The writer replaces them before it answers.
 	published atomic.Pointer[published]
@@ -61,6 +62,14 @@ func newBook(number uint32, id string, kinds *entity.Kinds) *book {
 	b.assigned.limit = maxAssigned
 	b.published.Store(&published{resident: b.resident})
 	return b
+}
+
+// dirtyAt is one of all counters that the state does not have as they are. Engine.mu is held.
+func (b *book) dirtyAt(i int) slab.Ref {
+	if i < len(b.saving) {
+		return b.saving[i]
+	}
+	return b.dirty[i-len(b.saving)]
 }
 
 // place finds the section that holds a row among those that the state does not know.

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 
 	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/store/engine/journal"
 	"github.com/tallystick/tallystick/internal/store/engine/keyindex"
+	"github.com/tallystick/tallystick/internal/store/engine/slab"
 	"github.com/tallystick/tallystick/internal/store/engine/state"
 )
 
@@ -194,19 +196,23 @@ func (e *Engine) checkpointLoop() {
 	}
 }
 
-// cellsAtOnce is how many counters are encoded, and slotsAtOnce how many are looked at to let them go, before the
+// cellsAtOnce is how many counters are encoded, and unitsAtOnce how much memory is looked at to let some go, before the
 // decider gets its turn again.
 const (
 	cellsAtOnce = 512
-	slotsAtOnce = 4096
+	unitsAtOnce = 16 << 10
 )
 
 // save writes a checkpoint and then forgets what it saved.
 func (e *Engine) save(c *checkpoint) error {
-	batch := e.state.Begin()
+	counters := 0
 	for _, b := range c.changed {
-		for some := range slices.Chunk(b.saving, cellsAtOnce) {
-			e.saveCells(batch, some)
+		counters += len(b.saving)
+	}
+	batch := e.state.Begin(counters)
+	for _, b := range c.changed {
+		for some := range slices.Chunk(e.inStateOrder(b.saving), cellsAtOnce) {
+			e.saveCells(batch, b, some)
 		}
 	}
 	reaped, err := e.saveNotes(batch)
@@ -239,37 +245,51 @@ func (e *Engine) save(c *checkpoint) error {
 }
 
 // saveCells encodes some counters.
-func (e *Engine) saveCells(batch *state.Checkpoint, some []*cell) {
+func (e *Engine) saveCells(batch *state.Checkpoint, b *book, some []slab.Ref) {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
-	for _, c := range some {
-		e.encoded = e.cells.value(e.encoded[:0], c)
-		batch.SetCounter(c.book.number, c.place(), e.encoded)
+	for _, r := range some {
+		e.encoded = e.cells.saved(e.encoded[:0], r)
+		batch.SetCounter(b.number, e.cells.place(r), e.encoded)
 	}
 }
 
 // finish forgets what the state has now, and lets go of counters in small steps, so that the decider never waits for
 // all of them.
 func (e *Engine) finish(c *checkpoint) {
-	left := e.forget(c)
+	left, wide := e.forget(c)
+	for some := range slices.Chunk(wide, cellsAtOnce) {
+		e.moveWide(some)
+	}
 	for left > 0 {
 		left = e.letCellsGo(left)
 	}
 }
 
-func (e *Engine) forget(c *checkpoint) (slots int) {
+func (e *Engine) forget(c *checkpoint) (units int, wide []slab.Ref) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.cells.finish(c.epoch)
 	e.tallies.finish()
 	e.notes[1] = newNotes()
-	return e.cells.rounds()
+	return e.cells.rounds(), slices.Collect(maps.Keys(e.cells.wide))
+}
+
+// moveWide gives counters the room that they need, unless they have changed again.
+func (e *Engine) moveWide(some []slab.Ref) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, r := range some {
+		if _, ok := e.cells.wide[r]; ok && e.cells.mayGo(e.cells.entry(r), 0) {
+			e.cells.move(r)
+		}
+	}
 }
 
 func (e *Engine) letCellsGo(left int) int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.cells.letGo(left, slotsAtOnce)
+	return e.cells.letGo(left, unitsAtOnce)
 }
 
 // lastCheckpoint leaves state and index exactly as far as the journal. The committer has stopped.

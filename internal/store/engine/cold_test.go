@@ -54,7 +54,7 @@ func figure(t *testing.T, e *Engine, name string) float64 {
 // resting are the options of an engine that makes checkpoints only when the test does.
 func resting(fs vfs.FS) Options {
 	o := tiny(fs, storetest.NewClock().Now)
-	o.CheckpointBytes, o.IndexEntries, o.Counters, o.Metrics = 1<<30, 10_000, 1000, prometheus.NewRegistry()
+	o.CheckpointBytes, o.IndexEntries, o.CounterBytes, o.Metrics = 1<<30, 10_000, 128_000, prometheus.NewRegistry()
 	return o
 }
 
@@ -187,7 +187,7 @@ func TestTwoBatchesBringTheSameCounter(t *testing.T) {
 // all is counted.
 func TestMoreIsColdThanMayWait(t *testing.T) {
 	e := cold(t, vfs.NewMem())
-	e.waiting.Store(minFetched) // as if others had brought them
+	e.waiting.Store(maxFetched) // as if others had brought them
 	mustRecord(t, e, "second")
 	if figure(t, e, "counters_read_deciding_total") == 0 {
 		t.Error("nothing was read while deciding")

@@ -207,6 +207,7 @@ func (e *Engine) decideFacts(g *group, w *work) {
 	for i := range w.facts {
 		f := &w.facts[i]
 		h.fact = f
+		e.cells.release()
 		row := s.slot()
 		v := usage.Judge(h, &f.Fact, s.first+uint64(len(s.rows)), s.at, row)
 		w.verdicts[i] = v
@@ -295,7 +296,7 @@ func (c *cell) link(first uint64) link {
 	if c.Section == first {
 		return linkSame
 	}
-	c.prev, c.Section = c.Section, first
+	c.prev, c.Section, c.changed = c.Section, first, true
 	return linkTo(first, c.prev)
 }
 

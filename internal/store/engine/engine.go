@@ -54,9 +54,9 @@ type Options struct {
 	IndexBacklog int
 	// CheckpointBytes is how much journal a start may have to replay. Default 64 MiB.
 	CheckpointBytes int64
-	// Counters is how many counters stay in memory; what changed since the last checkpoint stays beside them. Default
-	// 400,000.
-	Counters int
+	// CounterBytes is the memory for counters, about 120 bytes each; what changed since the last checkpoint stays beyond
+	// it. It is taken as it is needed. Default 512 MiB.
+	CounterBytes int
 	// NoSlices switches sorted files for reading usage off: questions about it then scan the journal.
 	NoSlices bool
 	// SliceBytes is how much journal gathers before it is sliced. Default 1 MiB.
@@ -70,7 +70,9 @@ type Options struct {
 
 	locked  bool   // the caller holds the directory's lock
 	reading func() // called before the state is read. Default: nothing is
-	dirty   int    // counters that start a checkpoint when they have changed. Default: three eighths of Counters
+	listing func() // called before a stretch of changed counters is listed. Default: nothing is
+	dirty   int    // counters that start a checkpoint when they have changed. Default 400,000
+	open    int    // counters that are decoded in memory. Default 131,072
 }
 
 // Engine implements store.Store.

@@ -16,7 +16,7 @@ import (
 func small(fs vfs.FS, now func() time.Time) Options {
 	return Options{
 		Dir: "data", FS: fs, Now: now, Kinds: storetest.Kinds(), SegmentBytes: 512 << 10, IndexEntries: 64,
-		CheckpointBytes: 8 << 10, Counters: 2, dirty: 10_000,
+		CheckpointBytes: 8 << 10, CounterBytes: 256, dirty: 10_000, open: 8,
 	}
 }
 

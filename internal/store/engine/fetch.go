@@ -2,42 +2,49 @@ package engine
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/store"
+	"github.com/tallystick/tallystick/internal/store/engine/state"
 )
 
 // # Counters that are not in memory
 //
 // Reading one from the state takes longer than all the rest of a fact. Were the decider to do it, every tenant would
-// wait, so the callers do, in parallel, while they prepare: a batch brings the cells along that it will need and that
+// wait, so the callers do, in parallel, while they prepare: a batch brings the counters along that it will need and that
 // memory does not have.
 //
-// A cell that was fetched is used only if it is what the decider would read now. The state changes by checkpoints
+// A counter that was fetched is used only if it is what the decider would read now. The state changes by checkpoints
 // alone. So the number of the last complete checkpoint is taken before anything is read, and compared under the lock
-// when the cell is used:
+// when the counter is used:
 //
 //   - the same number, and the counter is not in memory: nothing has changed it since. What changes a counter brings it into
 //     memory, where it stays dirty until a checkpoint that saves it is complete, and that would be another number.
-//   - another number: the cell is dropped and the decider reads the state itself. That is rare: a checkpoint comes once in a
+//   - another number: it is dropped and the decider reads the state itself. That is rare: a checkpoint comes once in a
 //     million facts, and only batches that waited while it ended are concerned.
 //
-// The number is taken first: a checkpoint that ends between the two makes a fresh cell look old, never an old one
+// The number is taken first: a checkpoint that ends between the two makes a fresh counter look old, never an old one
 // fresh.
 
-// fetched are the cells that a batch brought along, by hash.
+// brought is a counter that is not in memory yet.
+type brought struct {
+	state.Counter
+	book *book
+	id   usage.CounterID
+	slug string
+	hash uint64
+}
+
+// fetched are the counters that a batch brought along, by hash.
 type fetched struct {
-	cells map[uint64]*cell
+	cells map[uint64]*brought
 	done  uint64 // the last complete checkpoint, before they were read
 }
 
-// As many cells may wait in the queue: a share of the counters that stay in memory, and at least a few batches' worth.
-// Past that batches bring none.
-const (
-	fetchedShare = 4
-	minFetched   = 4 * store.MaxBatch
-)
+// maxFetched is how many counters may wait in the queue, about 450 bytes each. Past that batches bring none.
+const maxFetched = 100_000
 
 // fetch reads the counters that the batch will need and that are not in memory. One that cannot be read is left for
 // judging, which refuses the facts that need it and no others.
@@ -65,29 +72,30 @@ func (e *Engine) fetchOne(w *work, id usage.CounterID, slug string, hash uint64)
 	if e.cells.likely(hash) || w.fetched.cells[hash] != nil {
 		return
 	}
-	if e.waiting.Add(1) > int64(max(minFetched, e.cells.max/fetchedShare)) {
+	if e.waiting.Add(1) > maxFetched {
 		e.waiting.Add(-1)
 		return
 	}
-	c, err := e.readCell(w.book, id, slug, hash)
+	c, err := e.bring(w.book, id, slug, hash)
 	if err != nil {
 		e.waiting.Add(-1)
 		return
 	}
 	if w.fetched.cells == nil {
-		w.fetched.cells = map[uint64]*cell{}
+		w.fetched.cells = map[uint64]*brought{}
 	}
 	w.fetched.cells[hash] = c
 	e.metrics.fetched.Inc()
 }
 
-// readCell makes a cell of what the state has.
-func (e *Engine) readCell(b *book, id usage.CounterID, slug string, hash uint64) (*cell, error) {
+// bring reads what the state has of a counter. The customer's name gets memory of its own.
+func (e *Engine) bring(b *book, id usage.CounterID, slug string, hash uint64) (*brought, error) {
 	v, _, err := e.state.Counter(b.number, store.CounterPlace{Month: id.Month, Meter: slug, Customer: id.Customer})
 	if err != nil {
 		return nil, fmt.Errorf("read counter: %w", err)
 	}
-	return newCell(b, id, slug, hash, v), nil
+	id.Customer = strings.Clone(id.Customer)
+	return &brought{Counter: v, book: b, id: id, slug: slug, hash: hash}, nil
 }
 
 // unfetch forgets what a batch brought along: it is answered, or its caller gave up before its turn, or it starts
@@ -98,7 +106,7 @@ func (e *Engine) unfetch(w *work) {
 }
 
 // take returns a cell that was brought along, if it is what the state has now. Engine.mu is held.
-func (f *fetched) take(b *book, id usage.CounterID, hash, done uint64) *cell {
+func (f *fetched) take(b *book, id usage.CounterID, hash, done uint64) *brought {
 	if f == nil {
 		return nil
 	}

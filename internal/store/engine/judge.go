@@ -56,6 +56,7 @@ type history struct {
 	plans   *fetchedPlans // likewise
 
 	replaying *section // whose rows no place names yet
+	oneByOne  bool     // a counter is held until the next is asked for, and no longer
 }
 
 var _ usage.State = (*history)(nil)
@@ -97,6 +98,9 @@ func (h *history) Counter(id usage.CounterID) (*usage.Counter, error) {
 	} else {
 		customer = hashCustomer(id.Customer)
 	}
+	if h.oneByOne {
+		h.e.cells.release()
+	}
 	c, err := h.e.cellOf(h.fetched, h.b, id, customer)
 	if err != nil {
 		return nil, err
@@ -114,8 +118,8 @@ func (e *Engine) cell(b *book, id usage.CounterID, customer uint64) (*cell, erro
 // cellOf is cell for a batch that may have brought it along.
 func (e *Engine) cellOf(f *fetched, b *book, id usage.CounterID, customer uint64) (*cell, error) {
 	hash := cellHash(b.number, id, customer)
-	if c := e.cells.find(b, id, hash); c != nil {
-		return c, nil
+	if r := e.cells.find(b, id, hash); r != 0 {
+		return e.cells.openCell(r), nil
 	}
 	if c := f.take(b, id, hash, e.cells.done.Load()); c != nil {
 		return e.cells.add(c), nil
@@ -125,7 +129,7 @@ func (e *Engine) cellOf(f *fetched, b *book, id usage.CounterID, customer uint64
 
 // loadCell brings a counter into memory that is not there. Engine.mu is held for writing.
 func (e *Engine) loadCell(b *book, id usage.CounterID, hash uint64, slug string) (*cell, error) {
-	c, err := e.readCell(b, id, slug, hash)
+	c, err := e.bring(b, id, slug, hash)
 	if err != nil {
 		return nil, err
 	}

@@ -164,12 +164,15 @@ func (v *view) Counter(id usage.CounterID) (out usage.Counter, err error) {
 			return cloneCounter(c), nil
 		}
 	}
-	found := false
+	found, hash := false, cellHash(v.b.number, id, hashCustomer(id.Customer))
 	err = v.settled(func() error {
-		if c := v.e.cells.find(v.b, id, cellHash(v.b.number, id, hashCustomer(id.Customer))); c != nil {
-			out, found = cloneCounter(&c.Counter.Counter), true
+		r := v.e.cells.find(v.b, id, hash)
+		if found = r != 0; !found {
+			return nil
 		}
-		return nil
+		var err error
+		out, err = v.e.cells.read(r)
+		return err
 	})
 	if err == nil && !found {
 		// Without the lock. What is not in memory the state has, now and later; a checkpoint in between brings only
@@ -192,24 +195,68 @@ func cloneCounter(c *usage.Counter) usage.Counter {
 	return out
 }
 
-// dirtyCells lists the book's cells that the state does not have as they are.
-func (v *view) dirtyCells() (out []*cell, err error) {
-	v.peek(func() { out = slices.Concat(v.b.dirty, v.b.saving) })
-	v.e.metrics.listed.Add(float64(len(out)))
-	for some := range slices.Chunk(out, cellsAtOnce) {
+// dirtyPlace is where a counter is among its book's.
+type dirtyPlace struct {
+	store.CounterPlace
+	meter uint32
+}
+
+// dirtyPlaces lists where the book's counters are that the state does not have as they are, from a place on, in order.
+func (v *view) dirtyPlaces(from store.CounterPlace) (out []dirtyPlace, err error) {
+	for tries := 1; ; tries++ {
+		var whole bool
+		if out, whole, err = v.listDirty(from, tries < listTries); whole || err != nil {
+			break
+		}
+	}
+	if v.tx != nil {
+		out = append(out, v.tx.ownPlaces(from)...)
+	}
+	if err := cmp.Or(err, v.settled(func() error { return nil })); err != nil {
+		return nil, err
+	}
+	slices.SortFunc(out, func(a, b dirtyPlace) int { return byPlace(a.CounterPlace, b.CounterPlace) })
+	return slices.Compact(out), nil
+}
+
+// listTries is how often listing what is dirty gives way to others; then it goes on to its end.
+const listTries = 4
+
+// listDirty goes over the dirty counters. When it gives way, a checkpoint may begin or end meanwhile, after which the
+// entries are others; it is not whole then.
+func (v *view) listDirty(from store.CounterPlace, giveWay bool) (out []dirtyPlace, whole bool, err error) {
+	cs, at := v.e.cells, 0
+	var epoch, done uint64
+	for more := true; more && err == nil; {
+		v.e.options.listing()
 		v.peek(func() {
-			for i, c := range some {
-				if c.Empty() {
-					some[i] = nil
+			if at == 0 {
+				epoch, done = cs.epoch, cs.done.Load()
+			}
+			if whole = cs.epoch == epoch && cs.done.Load() == done; !whole {
+				more = false
+				return
+			}
+			all := len(v.b.saving) + len(v.b.dirty)
+			end := all
+			if giveWay {
+				end = min(all, at+cellsAtOnce)
+			}
+			v.e.metrics.listed.Add(float64(end - at))
+			for ; at < end && err == nil; at++ {
+				r := v.b.dirtyAt(at)
+				if cs.before(r, from) {
+					continue
+				}
+				var c usage.Counter
+				if c, err = cs.read(r); !c.Empty() {
+					out = append(out, dirtyPlace{cs.place(r), cs.meter(r)})
 				}
 			}
+			more = at < all
 		})
 	}
-	out = slices.DeleteFunc(out, func(c *cell) bool { return c == nil })
-	if v.tx != nil {
-		out = append(out, v.tx.ownCells()...)
-	}
-	return out, v.settled(func() error { return nil })
+	return out, whole, err
 }
 
 // peek runs fn on the state in memory. What it saw may not be durable yet: settled waits for that.
@@ -226,20 +273,17 @@ func (v *view) Counters(from store.CounterPlace, fn func(store.CounterPlace, *us
 	if err := store.CheckPlace(from.Meter, from.Customer); err != nil {
 		return err
 	}
-	dirty, err := v.dirtyCells()
+	dirty, err := v.dirtyPlaces(from)
 	if err != nil {
 		return err
 	}
-	dirty = slices.DeleteFunc(dirty, func(c *cell) bool { return byPlace(c.place(), from) < 0 })
-	slices.SortFunc(dirty, func(a, b *cell) int { return byPlace(a.place(), b.place()) })
-	dirty = slices.Compact(dirty)
-	emit := func(c *cell) (bool, error) {
-		out, err := v.Counter(c.id)
-		return err == nil && fn(c.place(), &out), err
+	emit := func(p dirtyPlace) (bool, error) {
+		out, err := v.Counter(usage.CounterID{Meter: p.meter, Customer: p.Customer, Month: p.Month})
+		return err == nil && fn(p.CounterPlace, &out), err
 	}
 	stopped, inner := false, error(nil)
 	err = v.e.state.Counters(v.b.number, from, func(p store.CounterPlace, c *state.Counter) bool {
-		for len(dirty) > 0 && byPlace(dirty[0].place(), p) <= 0 {
+		for len(dirty) > 0 && byPlace(dirty[0].CounterPlace, p) <= 0 {
 			next := dirty[0]
 			dirty = dirty[1:]
 			more, err := emit(next)
@@ -247,7 +291,7 @@ func (v *view) Counters(from store.CounterPlace, fn func(store.CounterPlace, *us
 				stopped = true
 				return false
 			}
-			if next.place() == p {
+			if next.CounterPlace == p {
 				return true
 			}
 		}

@@ -65,6 +65,11 @@ func newMetrics(r prometheus.Registerer, e *Engine) *metrics {
 		defer e.mu.RUnlock()
 		return float64(e.cells.count)
 	})
+	m.gaugeFunc("counter_bytes", "Bytes that the counters in memory take.", func() float64 {
+		e.mu.RLock()
+		defer e.mu.RUnlock()
+		return float64(e.cells.slab.Used())
+	})
 	if r != nil {
 		for _, c := range m.collectors {
 			r.MustRegister(c)

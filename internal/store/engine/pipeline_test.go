@@ -191,7 +191,7 @@ func TestCountersThatWereLetGoComeBack(t *testing.T) {
 	const customers, rounds = 60, 8
 	fs, clock := vfs.NewMem(), storetest.NewClock()
 	o := tiny(fs, clock.Now)
-	o.Counters, o.dirty = 16, 6
+	o.CounterBytes, o.dirty = 2048, 6
 	e := mustOpen(t, o)
 	if err := storetest.Create(e, "acme", lows()...); err != nil {
 		t.Fatal(err)

@@ -42,7 +42,7 @@ func newPruned(t *testing.T, fs vfs.FS, sent func(e *Engine, rows uint64)) (*pru
 	p := &pruned{t: t, clock: storetest.NewClock()}
 	o := tiny(fs, p.clock.Now)
 	if sent != nil {
-		o.CheckpointBytes, o.IndexEntries, o.Counters = 1<<30, 10_000, 1000 // only the test makes checkpoints
+		o.CheckpointBytes, o.IndexEntries, o.CounterBytes = 1<<30, 10_000, 128_000 // only the test makes checkpoints
 	}
 	e := mustOpen(t, o)
 	if err := storetest.Create(e, "acme", storetest.NewMeter("calls", meter.Sum)); err != nil {

@@ -59,18 +59,24 @@ func open(o *Options) (*Engine, error) {
 	if o.CloseWithin == 0 {
 		o.CloseWithin = defaultCloseWithin
 	}
-	if o.Counters == 0 {
-		o.Counters = maxCells
+	if o.CounterBytes == 0 {
+		o.CounterBytes = maxCounterBytes
 	}
 	if o.dirty == 0 {
-		o.dirty = o.Counters * 3 / 8
+		o.dirty = maxDirty
+	}
+	if o.listing == nil {
+		o.listing = func() {}
+	}
+	if o.open == 0 {
+		o.open = maxOpen
 	}
 	if o.Kinds == nil {
 		o.Kinds = kinds.All()
 	}
 	e := &Engine{
 		now: o.Now, fatal: o.Fatal, options: *o, byID: map[string]*book{}, nextNumber: 1,
-		cells: newCells(o.Counters, o.dirty), tallies: newTallies(maxTallies), notes: [2]*notes{newNotes(), newNotes()},
+		cells: newCells(o.CounterBytes, o.dirty, o.open), tallies: newTallies(maxTallies), notes: [2]*notes{newNotes(), newNotes()},
 		reindexer: state.NewReindexer(o.Kinds), queue: newQueue(), reads: newReads(),
 		toWrite: make(chan *group, 1), toAnswer: make(chan *group, 4), idle: make(chan struct{}, 1),
 		failed: make(chan struct{}), checkpoints: make(chan *checkpoint, 1), examined: make(chan struct{}, 1),
@@ -330,6 +336,7 @@ func (e *Engine) replayEvent(h *history, r *ledger.Row, first uint64, links []li
 
 // fold repeats what a row that was decided before did, and appends the links of its outcomes.
 func (e *Engine) fold(h *history, r *usage.Row, seq, first uint64, links []link) ([]link, error) {
+	e.cells.release()
 	if err := usage.Apply(h, r, seq); err != nil {
 		return links, err
 	}

@@ -36,7 +36,7 @@ func TestFullDiskRefusesAndRecovers(t *testing.T) {
 			unhung(t, under, func() error {
 				full, clock := fullDisk(under), storetest.NewClock()
 				o := tiny(errorfs.Wrap(vfs.NewMem(), full), clock.Now)
-				o.Counters, o.dirty, o.IndexBacklog = 16, 6, 32
+				o.CounterBytes, o.dirty, o.IndexBacklog = 2048, 6, 32
 				o.Fatal = func(err error) { t.Errorf("a full disk ended the engine: %v", err) }
 				e := mustOpen(t, o)
 				if err := storetest.Create(e, "acme", lows()...); err != nil {

@@ -176,9 +176,10 @@ func (e *Engine) reach(b *book, catalog *usage.Catalog, id usage.CounterID) erro
 		}
 	}
 	hash := cellHash(b.number, id, hashCustomer(id.Customer))
-	if id.Customer == "" || e.cells.find(b, id, hash) != nil {
+	if id.Customer == "" || e.cells.find(b, id, hash) != 0 {
 		return nil
 	}
+	e.cells.release()
 	if _, err := e.loadCell(b, id, hash, m.Slug); err != nil {
 		return unreadable(err)
 	}
@@ -211,11 +212,12 @@ func (e *Engine) bookOf(tenantID string) (*book, error) {
 	return newBook(e.nextNumber, tenantID, e.options.Kinds), nil
 }
 
-// ownCells are the cells of the counters that the transaction's rows change: checkChange has brought them into memory.
-func (x *tx) ownCells() (out []*cell) {
+// ownPlaces are the places of the counters that the transaction's rows change, from one on.
+func (x *tx) ownPlaces(from store.CounterPlace) (out []dirtyPlace) {
 	for id, c := range x.counters {
-		if !c.Empty() {
-			out = append(out, x.e.cells.find(x.b, id, cellHash(x.b.number, id, hashCustomer(id.Customer))))
+		p := store.CounterPlace{Month: id.Month, Meter: x.resident.Catalog.Number(id.Meter).Slug, Customer: id.Customer}
+		if !c.Empty() && byPlace(p, from) >= 0 {
+			out = append(out, dirtyPlace{p, id.Meter})
 		}
 	}
 	return out
@@ -250,12 +252,13 @@ func (e *Engine) applyChange(b *book, r *ledger.Row) error {
 
 // applyEffect changes the counters that a change is about. A base may be all that is left of a meter's events.
 func (e *Engine) applyEffect(b *book, f *ledger.Effect) error {
-	h := &history{e: e, b: b}
+	h := &history{e: e, b: b, oneByOne: true}
 	err := f.Apply(h)
 	f.Touches(func(id usage.CounterID) {
 		if err != nil || id.Customer == "" || b.used[id.Meter] {
 			return
 		}
+		e.cells.release()
 		var c *cell
 		if c, err = e.cell(b, id, hashCustomer(id.Customer)); err == nil && c.HasRows() {
 			e.use(b, id.Meter)

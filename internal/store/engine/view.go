@@ -8,6 +8,7 @@ import (
 	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/core/usage"
+	"github.com/tallystick/tallystick/internal/store"
 	"github.com/tallystick/tallystick/internal/store/engine/keyindex"
 	"github.com/tallystick/tallystick/internal/store/engine/state"
 	"github.com/tallystick/tallystick/internal/store/resident"
@@ -151,12 +152,12 @@ func (x *tx) rowDecided(seq uint64) (*ledger.Row, error) {
 func (v *view) Months(from calendar.Month, limit int) ([]calendar.Month, error) {
 	months := map[calendar.Month]bool{}
 	if !v.frozen {
-		cells, err := v.dirtyCells()
+		dirty, err := v.dirtyPlaces(store.CounterPlace{Month: from})
 		if err != nil {
 			return nil, err
 		}
-		for _, c := range cells {
-			months[c.id.Month] = c.id.Month >= from
+		for _, p := range dirty {
+			months[p.Month] = true
 		}
 	}
 	for m := from; ; m++ {
@@ -169,7 +170,6 @@ func (v *view) Months(from calendar.Month, limit int) ([]calendar.Month, error) 
 		}
 		months[next], m = true, next
 	}
-	maps.DeleteFunc(months, func(_ calendar.Month, wanted bool) bool { return !wanted })
 	out := slices.Sorted(maps.Keys(months))
 	return out[:min(max(limit, 0), len(out))], nil
 }

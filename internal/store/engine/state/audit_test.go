@@ -38,7 +38,7 @@ func BenchmarkAudit(b *testing.B) {
 	defer s.Close()
 	n := *auditEvents
 	for from := 1; from <= n; {
-		c := s.Begin()
+		c := s.Begin(0)
 		for range min(100_000, n-from+1) {
 			c.SetAudit(1, auditRow(from))
 			from++
@@ -76,7 +76,7 @@ func TestAuditFindsWhatALookAtEveryEventFinds(t *testing.T) {
 	}
 	defer s.Close()
 	const n = 400
-	c := s.Begin()
+	c := s.Begin(0)
 	for i := 1; i <= n; i++ {
 		c.SetAudit(1, auditRow(i))
 		c.SetAudit(2, auditRow(i)) // another tenant's

@@ -19,13 +19,15 @@ type Counter struct {
 	Section uint64
 }
 
-func placePrefix(tenant uint32, p store.CounterPlace) []byte {
-	b := binary.BigEndian.AppendUint32(key(kindCounter, tenant), uint32(p.Month))
-	return append(append(b, p.Meter...), 0) // slugs have no zero byte
+func placeKey(tenant uint32, p store.CounterPlace) []byte {
+	return appendPlace(make([]byte, 0, 64), tenant, p)
 }
 
-func placeKey(tenant uint32, p store.CounterPlace) []byte {
-	return append(placePrefix(tenant, p), p.Customer...)
+func appendPlace(b []byte, tenant uint32, p store.CounterPlace) []byte {
+	b = binary.BigEndian.AppendUint32(append(b, kindCounter), tenant)
+	b = binary.BigEndian.AppendUint32(b, uint32(p.Month))
+	b = append(append(b, p.Meter...), 0) // slugs have no zero byte
+	return append(b, p.Customer...)
 }
 
 const (
@@ -38,7 +40,8 @@ const (
 
 // SetCounter writes a counter that AppendCounter encoded.
 func (c *Checkpoint) SetCounter(tenant uint32, p store.CounterPlace, encoded []byte) {
-	c.set(placeKey(tenant, p), encoded)
+	c.key = appendPlace(c.key[:0], tenant, p)
+	c.set(c.key, encoded)
 }
 
 // AppendCounter encodes a counter.
@@ -89,31 +92,39 @@ func appendFold(b []byte, f *usage.Fold) []byte {
 	return binary.AppendUvarint(b, uint64(f.Members))
 }
 
-func readCounter(v []byte) (Counter, error) {
+// ReadCounter decodes what AppendCounter encoded, and keeps none of its memory.
+func ReadCounter(v []byte) (c Counter, err error) {
+	err = DecodeCounter(&c, v)
+	return c, err
+}
+
+// DecodeCounter is ReadCounter into a counter that was used before, whose memory it uses again.
+func DecodeCounter(c *Counter, v []byte) error {
 	r := read(v)
 	flags := r.Byte()
-	c := Counter{Section: r.Uvarint()}
+	c.Section = r.Uvarint()
 	c.Started, c.Sealed, c.Adjusted = flags&counterStarted != 0, flags&counterSealed != 0, flags&counterAdjusted != 0
 	c.Watermark, c.Generation = calendar.Micros(r.Varint()), uint32(r.Uvarint())
 	c.Manual, c.SealedAt = r.Amount(), r.Amount()
+	c.Alerted = 0
 	if flags&counterAlerted != 0 {
 		c.Alerted = uint16(r.Uvarint())
 	}
-	c.OnTime = r.fold()
+	r.fold(&c.OnTime)
+	c.Late = nil
 	if flags&counterLate != 0 {
-		late := r.fold()
-		c.Late = &late
+		c.Late = &usage.Fold{}
+		r.fold(c.Late)
 	}
-	return c, r.err()
+	return r.err()
 }
 
-func (r *reader) fold() usage.Fold {
-	f := usage.Fold{Count: int64(r.Uvarint()), Sum: r.Amount(), Min: r.Amount(), Max: r.Amount(), AtMin: int64(r.Uvarint()), AtMax: int64(r.Uvarint()), Last: r.Amount(), LastTime: calendar.Micros(r.Varint())}
-	if k := r.Take(r.Uvarint()); len(k) > 0 {
-		f.LastKey = append([]byte{}, k...)
-	}
+func (r *reader) fold(f *usage.Fold) {
+	f.Count, f.Sum, f.Min, f.Max = int64(r.Uvarint()), r.Amount(), r.Amount(), r.Amount()
+	f.AtMin, f.AtMax, f.Last = int64(r.Uvarint()), int64(r.Uvarint()), r.Amount()
+	f.LastTime = calendar.Micros(r.Varint())
+	f.LastKey = append(f.LastKey[:0], r.Take(r.Uvarint())...)
 	f.Members = int64(r.Uvarint())
-	return f
 }
 
 // Counter reads a counter; false when there is none.
@@ -125,7 +136,7 @@ func (s *Reader) Counter(tenant uint32, p store.CounterPlace) (Counter, bool, er
 	if err != nil {
 		return Counter{}, false, err
 	}
-	c, err := readCounter(v)
+	c, err := ReadCounter(v)
 	return c, err == nil, errors.Join(err, closer.Close())
 }
 
@@ -137,7 +148,7 @@ func (s *Reader) Counters(tenant uint32, from store.CounterPlace, fn func(store.
 		if !ok {
 			return false, errValue
 		}
-		c, err := readCounter(v)
+		c, err := ReadCounter(v)
 		return err == nil && fn(p, &c), err
 	})
 }

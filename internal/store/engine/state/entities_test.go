@@ -77,7 +77,7 @@ var (
 
 // change draws what one checkpoint saves.
 func (m *things) change() {
-	c := m.s.Begin()
+	c := m.s.Begin(0)
 	if _, err := m.s.Reap(c, m.now, 100); err != nil {
 		m.Fatal(err)
 	}
@@ -247,7 +247,7 @@ func TestEntitiesAreFoundAsAMapWouldFindThem(t *testing.T) {
 // reindex ends a pass, in steps.
 func (m *things) reindex(limit int) {
 	for r := NewReindexer(m.kinds); len(r.kinds) > 0; {
-		c := m.s.Begin()
+		c := m.s.Begin(0)
 		if err := m.s.Reindex(c, r, limit); err != nil {
 			m.Fatal(err)
 		}
@@ -317,10 +317,10 @@ func TestAnEntityThatChangesIsNotIndexedAsItWas(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	c := s.Begin()
+	c := s.Begin(0)
 	put(c, build(0), 1, "old")
 	commit(c)
-	c = s.Begin()
+	c = s.Begin(0)
 	put(c, build(1), 2, "new")
 	if err := s.Reindex(c, NewReindexer(build(1)), 10); err != nil {
 		t.Fatal(err)

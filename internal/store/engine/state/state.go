@@ -22,6 +22,9 @@ import (
 // checkpoints, and replaying the journal from the position it names gives the rest. A checkpoint is written only when
 // the journal is durable up to its position; the state can therefore never know more than the journal.
 
+// checkpointsApart is how many checkpoints may overlap before they are merged.
+const checkpointsApart = 8
+
 // Version of the keys and values below. Another one is never read: the state is made again from the journal instead.
 const Version = 3
 
@@ -75,9 +78,15 @@ func Open(o Options) (*State, error) {
 	defer cache.Unref()
 	w := newWatch(o.Fatal)
 	opts := &pebble.Options{
-		FS:         namesFirst{o.FS, w.Fatalf},
-		Cache:      cache,
-		DisableWAL: true,
+		// A checkpoint changes counters all over the state, so that merging one rewrites most of it. Some are gathered
+		// first and then merged at once. What that costs are reads that look in more places; counters that are in use
+		// are read rarely.
+		L0CompactionThreshold: 2 * checkpointsApart,
+		L0StopWritesThreshold: 8 * checkpointsApart,
+		LBaseMaxBytes:         1 << 30,
+		FS:                    namesFirst{o.FS, w.Fatalf},
+		Cache:                 cache,
+		DisableWAL:            true,
 		// Pebble takes memory tables out of the cache. A checkpoint is one batch: one that is larger than half of a
 		// table is flushed as it is, so that a large table would serve nothing.
 		MemTableSize:                4 << 20,
@@ -162,10 +171,19 @@ func (s *State) Position() journal.Position { return s.position }
 type Checkpoint struct {
 	b        *pebble.Batch
 	entities map[string]struct{} // that it has set, by key
+	key      []byte              // of a counter
 }
 
-// Begin starts a checkpoint.
-func (s *State) Begin() *Checkpoint { return &Checkpoint{s.db.NewBatch(), map[string]struct{}{}} }
+// A batch that has to grow is copied as a whole.
+const (
+	minBatch     = 1 << 10
+	counterBytes = 96 // a guess of what one takes, with its key
+)
+
+// Begin starts a checkpoint that will have about so many counters.
+func (s *State) Begin(counters int) *Checkpoint {
+	return &Checkpoint{b: s.db.NewBatchWithSize(minBatch + counters*counterBytes), entities: map[string]struct{}{}}
+}
 
 // set adds an entry. A batch in memory cannot fail to take one.
 func (c *Checkpoint) set(key, value []byte) {

@@ -50,7 +50,7 @@ func saved(t *testing.T, at journal.Position, fill func(c *Checkpoint)) *State {
 	t.Helper()
 	mem := vfs.NewCrashableMem()
 	s := mustOpen(t, mem)
-	c := s.Begin()
+	c := s.Begin(0)
 	fill(c)
 	if err := s.Commit(c, storeID, at); err != nil {
 		t.Fatal(err)
@@ -274,7 +274,7 @@ func TestCheckpointsAreWhole(t *testing.T) {
 	mem := vfs.NewCrashableMem()
 	s := mustOpen(t, mem)
 	for i := uint32(1); i <= 5; i++ {
-		c := s.Begin()
+		c := s.Begin(0)
 		for n := range uint32(50) {
 			c.SetHead(Head{Number: n, ID: "x", Head: ledger.Head{Seq: uint64(i)}})
 		}
@@ -300,7 +300,7 @@ func tampered(t *testing.T, meta []byte) error {
 	t.Helper()
 	mem := vfs.NewMem()
 	s := mustOpen(t, mem)
-	c := s.Begin()
+	c := s.Begin(0)
 	c.SetHead(Head{Number: 1, ID: "a"})
 	if err := s.Commit(c, storeID, journal.Position{Segment: 1, Offset: 1}); err != nil {
 		t.Fatal(err)
@@ -348,7 +348,7 @@ func TestForeignStatesAreRefused(t *testing.T) {
 func TestCutValuesAreRefused(t *testing.T) {
 	whole := AppendCounter(nil, &Counter{Section: 300, Counter: usage.Counter{OnTime: big, Late: &big, Sealed: true, SealedAt: dec("1.5")}})
 	for n := range whole {
-		if _, err := readCounter(whole[:n]); err == nil {
+		if _, err := ReadCounter(whole[:n]); err == nil {
 			t.Errorf("the first %d of %d bytes were read as a counter", n, len(whole))
 		}
 	}
