@@ -253,7 +253,7 @@ func TestACheckpointEndsWhileCountersAreListed(t *testing.T) {
 	}
 	listed := map[string]int{}
 	err := e.View(context.Background(), "acme", func(v store.View) error {
-		return v.Counters(store.CounterPlace{}, func(p store.CounterPlace, c *usage.Counter) bool {
+		return v.Counters(store.CounterPlace{}, func(p store.CounterPlace, _ *usage.Counter) bool {
 			listed[p.Customer]++
 			return true
 		})
