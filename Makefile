@@ -132,7 +132,7 @@ bench-growth: ## Measure the engine at 1 M, 10 M and GROWTH_KEYS (100 M) known k
 	bin/tallystick-versus growth --keys $(GROWTH_KEYS) --json bin/bench-growth.json $(BENCH)
 
 .PHONY: bench-customers
-bench-customers: ## Measure ingest with 2 M customers, more than stay in memory, against 100 k: some 6 GB of disk
+bench-customers: ## Measure ingest with 2 M customers, as many as stay in memory, against 100 k: some 6 GB of disk
 	go build -o bin/tallystick-versus ./cmd/tallystick-versus
 	bin/tallystick-versus customers --json bin/bench-customers.json $(BENCH)
 

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Customers measures what becomes of ingest when there are more counters than the engine holds in memory. Each number
+// Customers measures what becomes of ingest when there are millions of counters. Each number
 // of customers has a store and a child process of its own. Every counter exists before anything is measured; then the
 // stores take turns, and whoever is not at work is stopped, as in growth.
 
@@ -170,7 +170,7 @@ func newCustomersCommand(dir, file *string) *cobra.Command {
 	var o CustomersOptions
 	c := &cobra.Command{
 		Use:   "customers",
-		Short: "Measure ingest with more counters than stay in memory",
+		Short: "Measure ingest with millions of counters",
 		Long: `Fills a store for each number of customers, four tenants and two meters, until every counter exists,
 and measures batches of 1000 from 16 submitters in process, in turn with the first number of customers;
 then compares all counters with what was sent.`,

@@ -33,9 +33,12 @@ import (
 // maxCounterBytes bounds, unless Options.CounterBytes does, the memory for counters: about 120 bytes each.
 const maxCounterBytes = 512 << 20
 
-// maxDirty is how many changed counters start a checkpoint, unless so much journal does; twice as many refuse new facts
-// until it is done.
-const maxDirty = 400_000
+// maxDirty is how many changed counters start a checkpoint, where not so much journal does: a start after a crash reads
+// as many from the state, one by one. Four times as many refuse new facts until the checkpoint is done.
+const (
+	maxDirty    = 200_000
+	refuseDirty = 4
+)
 
 // cells are the counters in memory, dirty or clean.
 type cells struct {
@@ -49,7 +52,7 @@ type cells struct {
 
 	count int
 	max   int           // bytes of entries to keep
-	most  int           // dirty ones that start a checkpoint; twice as many refuse new facts until it is done
+	most  int           // dirty ones that start a checkpoint
 	epoch uint64        // the checkpoint that changes from now on belong to; starts at 1
 	done  atomic.Uint64 // the last checkpoint that is complete
 	hand  slab.Ref      // the entry that letting go looks at next

@@ -382,3 +382,37 @@ func TestReadersDoNotHoldTheCommitter(t *testing.T) {
 		})
 	}
 }
+
+// Given a store that ended without a last checkpoint, when it starts again, then the counters that it replays are read
+// side by side before their rows are, and all is counted.
+func TestAStartReadsCountersSideBySide(t *testing.T) {
+	mem := vfs.NewCrashableMem()
+	o := resting(mem)
+	e := mustOpen(t, o)
+	if err := storetest.Create(e, "acme", storetest.NewMeter("calls", meter.Sum)); err != nil {
+		t.Fatal(err)
+	}
+	send := func(round string) {
+		var events []usage.Event
+		for i := range 50 {
+			events = append(events, storetest.Fact(fmt.Sprint(round, i), "calls", fmt.Sprint("c", i), storetest.Ago(0), "1"))
+		}
+		if _, err := e.Record(context.Background(), store.Batch{Tenant: "acme", Events: events}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	send("before")
+	checkpointNow(t, e)
+	send("after")
+	left := resting(mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 0}))
+	mustEnd(t, e)
+	e = mustOpen(t, left)
+	if n := figure(t, e, "counters_fetched_total"); n != 50 {
+		t.Errorf("%g counters were read ahead of their rows, want 50", n)
+	}
+	if n := figure(t, e, "counters_read_deciding_total"); n != 0 {
+		t.Errorf("%g counters were read one by one", n)
+	}
+	storetest.CheckLedger(t, e, "acme")
+	mustEnd(t, e)
+}

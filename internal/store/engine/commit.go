@@ -149,7 +149,7 @@ func (e *Engine) canDecide(g *group, bound int) error {
 	if err := e.journal.Reserve(e.inFlight() + maxSectionOverhead*(len(g.sections)+1) + g.bound + bound); err != nil {
 		return e.refuseSpace(err, bound)
 	}
-	if e.index.Waiting() > e.options.IndexBacklog || e.cells.dirty > 2*e.cells.most {
+	if e.index.Waiting() > e.options.IndexBacklog || e.cells.dirty > refuseDirty*e.cells.most {
 		return e.errBehind()
 	}
 	return nil

@@ -2,9 +2,13 @@ package engine
 
 import (
 	"fmt"
+	"runtime"
+	"slices"
 	"strings"
+	"sync"
 
 	"github.com/tallystick/tallystick/internal/core/calendar"
+	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/store"
 	"github.com/tallystick/tallystick/internal/store/engine/state"
@@ -96,6 +100,42 @@ func (e *Engine) bring(b *book, id usage.CounterID, slug string, hash uint64) (*
 	}
 	id.Customer = strings.Clone(id.Customer)
 	return &brought{Counter: v, book: b, id: id, slug: slug, hash: hash}, nil
+}
+
+// fetchReplayed reads the counters that a section's rows change and that are not in memory, side by side: a start after
+// a crash does little else. One that cannot be read is left for replaying to meet.
+func (e *Engine) fetchReplayed(b *book, s *section) *fetched {
+	f := &fetched{cells: map[uint64]*brought{}, done: e.cells.done.Load()}
+	var wanted []*brought
+	for i := range s.rows {
+		if s.rows[i].Kind() != ledger.EventRow || s.isArchived(i) {
+			continue
+		}
+		row := s.rows[i].Event
+		for j := range row.Outcomes {
+			id := usage.CounterID{Meter: row.Outcomes[j].Meter, Customer: row.Customer, Month: row.Month()}
+			hash := cellHash(b.number, id, hashCustomer(id.Customer))
+			if m := b.resident.Catalog.Number(id.Meter); m != nil && f.cells[hash] == nil && e.cells.find(b, id, hash) == 0 {
+				one := &brought{book: b, id: id, slug: m.Slug, hash: hash}
+				f.cells[hash], wanted = one, append(wanted, one)
+			}
+		}
+	}
+	var readers sync.WaitGroup
+	for some := range slices.Chunk(wanted, len(wanted)/runtime.GOMAXPROCS(0)+1) {
+		readers.Go(func() {
+			for _, one := range some {
+				if in, err := e.bring(b, one.id, one.slug, one.hash); err == nil {
+					*one = *in
+				} else {
+					one.book = nil // which no fact names
+				}
+			}
+		})
+	}
+	readers.Wait()
+	e.metrics.fetched.Add(float64(len(wanted)))
+	return f
 }
 
 // unfetch forgets what a batch brought along: it is answered, or its caller gave up before its turn, or it starts

@@ -267,6 +267,9 @@ func (e *Engine) replaySection(h *history, pos journal.Position, head sectionHea
 	place := newPlace(s.first)
 	place.Rows, place.Position, place.Offset = s.count(), pos, head.offset
 	*h = history{e: e, b: b, hash: h.hash, replaying: &s}
+	if derived {
+		h.fetched = e.fetchReplayed(b, &s)
+	}
 	links := s.links
 	for i := range s.rows {
 		r := &s.rows[i]
