@@ -36,7 +36,7 @@ const maxCounterBytes = 512 << 20
 // maxDirty is how many changed counters start a checkpoint, where not so much journal does: a start after a crash reads
 // as many from the state, one by one. Four times as many refuse new facts until the checkpoint is done.
 const (
-	maxDirty    = 250_000
+	maxDirty    = 150_000
 	refuseDirty = 4
 )
 

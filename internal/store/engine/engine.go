@@ -71,7 +71,7 @@ type Options struct {
 	locked  bool   // the caller holds the directory's lock
 	reading func() // called before the state is read. Default: nothing is
 	listing func() // called before a stretch of changed counters is listed. Default: nothing is
-	dirty   int    // counters that start a checkpoint when they have changed. Default 250,000
+	dirty   int    // counters that start a checkpoint when they have changed. Default 150,000
 	open    int    // counters that are decoded in memory. Default 131,072
 }
 

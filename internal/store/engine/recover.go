@@ -412,7 +412,7 @@ func (e *Engine) afterReplayed(next journal.Position) error {
 			}
 		}
 	}
-	if e.cells.dirty >= e.cells.most || e.notes[0].full() || e.tiles.Load() >= maxTiles {
+	if e.cells.dirty >= refuseDirty*e.cells.most || e.notes[0].full() || e.tiles.Load() >= maxTiles {
 		return e.save(e.freeze(next))
 	}
 	return nil

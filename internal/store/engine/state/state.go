@@ -23,7 +23,7 @@ import (
 // the journal is durable up to its position; the state can therefore never know more than the journal.
 
 // checkpointsApart is how many checkpoints may overlap before they are merged.
-const checkpointsApart = 16
+const checkpointsApart = 8
 
 // Version of the keys and values below. Another one is never read: the state is made again from the journal instead.
 const Version = 3
