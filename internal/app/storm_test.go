@@ -218,7 +218,8 @@ func storm(t *testing.T, h *http.Client, base, key string, number int, s step, c
 }
 
 // passing are the fields that differ from one run to the next: when it was, and what the dice gave keys for names.
-var passing = []string{"created_at", "from", "received_at", "closed_at", "actor", "closed_by", "updated_at", "request_id",
+var passing = []string{"created_at", "from", "received_at", "closed_at", "actor", "closed_by", "updated_at",
+	"request_id",
 	"next_cursor", "revoked_at", "resets_at", "used_at"}
 
 func seen(t *testing.T, h *http.Client, address, key string) any {

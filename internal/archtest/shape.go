@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"path"
 	"regexp"
-	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -83,16 +82,10 @@ const (
 	tabColumns = 4
 )
 
-// shortLines are the folders whose lines all end in time, those below them too. The list only grows.
-var shortLines = []string{"client", "internal/edge", "internal/service"}
-
 // linesEndInTime finds lines, of code and of comments, that a reader has to scroll for.
 func linesEndInTime(t *tree) []finding {
 	var out []finding
 	for _, f := range t.gos {
-		if !slices.ContainsFunc(shortLines, func(dir string) bool { return strings.HasPrefix(f.dir+"/", dir+"/") }) {
-			continue
-		}
 		for i, line := range strings.Split(f.text, "\n") {
 			columns := utf8.RuneCountInString(line) + (tabColumns-1)*strings.Count(line, "\t")
 			if columns > maxColumns {

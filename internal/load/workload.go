@@ -32,8 +32,8 @@ const (
 	maxMeters    = 100
 
 	// drawnAhead is how many customers are drawn before the run: a look into a table costs a tenth of a draw. More than
-	// fewCustomers of them need a larger table, or most would never be drawn. A stream goes through it in order, so that
-	// a table that no cache holds costs as little: traffic of many customers is made as fast as that of few.
+	// fewCustomers of them need a larger table, or most would never be drawn. A stream goes through it in order, so
+	// that a table that no cache holds costs as little: traffic of many customers is made as fast as that of few.
 	drawnAhead   = 1 << 18
 	fewCustomers = 1 << 17
 	drawnEach    = 16

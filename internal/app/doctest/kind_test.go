@@ -62,7 +62,8 @@ func TestASampleKindIsAddedWithoutTouchingAStore(t *testing.T) {
 	run(t, root, "go", "build", overlay, "-o", os.DevNull, "./cmd/tallystick")
 	run(t, root, "go", append([]string{"vet", overlay}, slices.Sorted(maps.Keys(packages))...)...)
 	run(t, root, "go", "test", overlay, "-vet=off", "./internal/core/kinds")
-	out := run(t, root, "go", "test", overlay, "-vet=off", "-v", "-run", "^(TestContract|TestNotes)$", "./internal/edge/httpapi")
+	out := run(t, root, "go", "test", overlay, "-vet=off", "-v", "-run", "^(TestContract|TestNotes)$",
+		"./internal/edge/httpapi")
 	for _, want := range []string{"--- PASS: TestContract", "--- PASS: TestNotes"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)

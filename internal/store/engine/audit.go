@@ -15,7 +15,8 @@ func (e *Engine) noteAudit(b *book, r *ledger.Row) {
 		return
 	}
 	n := e.notes[0]
-	n.changes[b] = append(n.changes[b], ledger.Row{Seq: r.Seq, At: r.At, Change: &ledger.Change{Event: cloneAudit(&r.Change.Event)}})
+	n.changes[b] = append(n.changes[b],
+		ledger.Row{Seq: r.Seq, At: r.At, Change: &ledger.Change{Event: cloneAudit(&r.Change.Event)}})
 	n.changed++
 }
 

@@ -22,7 +22,8 @@ import (
 func heldIndex(fs vfs.FS) (held vfs.FS, letGo func()) {
 	gate := make(chan struct{})
 	held = errorfs.Wrap(fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if op.Kind == errorfs.OpCreate && strings.HasPrefix(op.Path, "data/keys/") && strings.HasSuffix(op.Path, ".run") {
+		if op.Kind == errorfs.OpCreate && strings.HasPrefix(op.Path, "data/keys/") &&
+			strings.HasSuffix(op.Path, ".run") {
 			<-gate
 		}
 		return nil
@@ -50,7 +51,8 @@ func TestAStarvedFlushMakesNoSmallStoreBusy(t *testing.T) {
 			t.Fatalf("with %d tables waiting: %v", e.index.Backlog(), err)
 		}
 	}
-	if err := e.Update(ctx, "acme", func(store.Tx) error { return nil }); err != nil { // the decider has looked after the last group by now
+	// the decider has looked after the last group by now
+	if err := e.Update(ctx, "acme", func(store.Tx) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
 	before := e.index.Backlog()
@@ -87,7 +89,8 @@ func TestTooManyWaitingKeysAreBusy(t *testing.T) {
 	for err == nil && n < 1000 {
 		err = send()
 	}
-	if waiting := e.index.Waiting(); !problem.Is(err, problem.Busy) || waiting <= o.IndexBacklog || waiting > o.IndexBacklog+o.IndexEntries {
+	if waiting := e.index.Waiting(); !problem.Is(err, problem.Busy) || waiting <= o.IndexBacklog ||
+		waiting > o.IndexBacklog+o.IndexEntries {
 		t.Fatalf("fact %d with %d keys waiting: %v, want busy above %d", n, waiting, err, o.IndexBacklog)
 	}
 	letGo()

@@ -60,8 +60,9 @@ func benchmarkRecord(b *testing.B, e *Engine, batch, submitters int) {
 						n -= 1000 // a duplicate
 					}
 					events[i] = usage.Event{
-						ID: "evt_" + strconv.FormatInt(n, 36) + "_0123456789", Meter: "calls", Customer: customers[n%int64(len(customers))],
-						Time: base + calendar.Micros(n%3_000_000_000), Quantity: amount.FromInt(1 + n%5),
+						ID: "evt_" + strconv.FormatInt(n, 36) + "_0123456789", Meter: "calls",
+						Customer: customers[n%int64(len(customers))],
+						Time:     base + calendar.Micros(n%3_000_000_000), Quantity: amount.FromInt(1 + n%5),
 						Given: usage.GivenMeter | usage.GivenCustomer | usage.GivenTime | usage.GivenQuantity,
 					}
 				}

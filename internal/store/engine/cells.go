@@ -81,7 +81,8 @@ const (
 )
 
 func newCells(limit, dirty, open int) *cells {
-	cs := &cells{slab: slab.New(), max: limit, most: dirty, epoch: 1, wide: map[slab.Ref][]byte{}, kept: map[slab.Ref][]byte{}}
+	cs := &cells{slab: slab.New(), max: limit, most: dirty, epoch: 1, wide: map[slab.Ref][]byte{},
+		kept: map[slab.Ref][]byte{}}
 	cs.series.numbers = map[seriesID]uint32{}
 	cs.open.sets = make([]*cellSet, 1<<bits.Len(uint((open-1)/cellWays)))
 	for i := range cs.shards {

@@ -42,7 +42,8 @@ type named struct {
 
 func newMemory(t *rapid.T) *memory {
 	m := &memory{T: t, now: map[named]state.Counter{}, disk: map[named]state.Counter{}}
-	m.cs = newCells(rapid.SampledFrom([]int{0, 1000, 1 << 20}).Draw(t, "bytes"), 1000, rapid.SampledFrom([]int{1, 16}).Draw(t, "cells"))
+	m.cs = newCells(rapid.SampledFrom([]int{0, 1000, 1 << 20}).Draw(t, "bytes"), 1000,
+		rapid.SampledFrom([]int{1, 16}).Draw(t, "cells"))
 	for i := range 2 {
 		m.books = append(m.books, &book{number: uint32(i + 1)})
 	}
@@ -51,14 +52,16 @@ func newMemory(t *rapid.T) *memory {
 
 func (m *memory) name() named {
 	id := usage.CounterID{
-		Meter: rapid.Uint32Range(1, 2).Draw(m.T, "meter"), Month: calendar.Month(rapid.IntRange(1, 2).Draw(m.T, "month")),
+		Meter:    rapid.Uint32Range(1, 2).Draw(m.T, "meter"),
+		Month:    calendar.Month(rapid.IntRange(1, 2).Draw(m.T, "month")),
 		Customer: strings.Repeat("c", rapid.IntRange(0, 8).Draw(m.T, "customer")),
 	}
 	return named{rapid.IntRange(0, 1).Draw(m.T, "book"), id}
 }
 
 func (m *memory) hash(n named) uint64 {
-	return cellHash(m.books[n.book].number, n.id, hashCustomer(n.id.Customer)) % 7 * 0x0101_0000_0101 // so that many share one
+	// so that many share one
+	return cellHash(m.books[n.book].number, n.id, hashCustomer(n.id.Customer)) % 7 * 0x0101_0000_0101
 }
 
 // cell returns a counter's cell as the decider would get it.
@@ -221,8 +224,8 @@ func TestAnEventFeedsMoreCountersThanAreOpen(t *testing.T) {
 	mustEnd(t, e)
 }
 
-// Given a listing that gives way while it looks at changed counters, when a checkpoint ends meanwhile and memory is used
-// for others, then it lists every counter once.
+// Given a listing that gives way while it looks at changed counters, when a checkpoint ends meanwhile and memory is
+// used for others, then it lists every counter once.
 func TestACheckpointEndsWhileCountersAreListed(t *testing.T) {
 	o := resting(vfs.NewMem())
 	var e *Engine
@@ -245,7 +248,8 @@ func TestACheckpointEndsWhileCountersAreListed(t *testing.T) {
 	for i := 0; i < customers; i += 100 {
 		var events []usage.Event
 		for n := i; n < min(i+100, customers); n++ {
-			events = append(events, storetest.Fact(fmt.Sprint("f", n), "calls", fmt.Sprint("c", n), storetest.Ago(0), "1"))
+			events = append(events, storetest.Fact(fmt.Sprint("f", n), "calls", fmt.Sprint("c", n), storetest.Ago(0),
+				"1"))
 		}
 		if _, err := e.Record(context.Background(), store.Batch{Tenant: "acme", Events: events}); err != nil {
 			t.Fatal(err)
@@ -283,11 +287,13 @@ func TestCountersAreSavedInOrder(t *testing.T) {
 		var refs []slab.Ref
 		for range random.IntN(60) {
 			id := usage.CounterID{
-				Meter: uint32(random.IntN(3)), Month: calendar.Month(random.IntN(3)), Customer: some[random.IntN(len(some))],
+				Meter: uint32(random.IntN(3)), Month: calendar.Month(random.IntN(3)),
+				Customer: some[random.IntN(len(some))],
 			}
 			hash := cellHash(b.number, id, hashCustomer(id.Customer))
 			if e.cells.find(b, id, hash) == 0 {
-				refs = append(refs, e.cells.add(&brought{book: b, id: id, slug: []string{"a", "ab", "b"}[id.Meter], hash: hash}).ref)
+				refs = append(refs, e.cells.add(&brought{book: b, id: id, slug: []string{"a", "ab", "b"}[id.Meter],
+					hash: hash}).ref)
 			}
 		}
 		got := e.inStateOrder(refs)
@@ -314,7 +320,8 @@ func TestAClosedCellRemembersTheCommitBefore(t *testing.T) {
 	}
 	events := []usage.Event{storetest.Fact("top", "high", "c", storetest.Ago(0), "9")}
 	for i := range 4 * cellWays {
-		events = append(events, storetest.Fact(fmt.Sprint("o", i), "high", fmt.Sprint("other-", i), storetest.Ago(0), "1"))
+		events = append(events, storetest.Fact(fmt.Sprint("o", i), "high", fmt.Sprint("other-", i), storetest.Ago(0),
+			"1"))
 	}
 	events = append(events, storetest.Correction("undo", "top", "-9"))
 	if _, err := e.Record(context.Background(), store.Batch{Tenant: "acme", Events: events}); err != nil {

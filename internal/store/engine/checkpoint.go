@@ -231,7 +231,8 @@ func (e *Engine) save(c *checkpoint) error {
 		dropped[i] = len(places)
 	}
 	if err := e.state.Commit(batch, e.id, c.at); err != nil {
-		return fmt.Errorf("checkpoint of the state: %w: nothing acknowledged is lost; the next start replays the journal", err)
+		return fmt.Errorf("checkpoint of the state: %w: nothing acknowledged is lost; the next start replays the "+
+			"journal", err)
 	}
 	e.finish(c)
 	for i, b := range c.books {

@@ -73,7 +73,8 @@ func cold(t *testing.T, fs vfs.FS) *Engine {
 
 func mustRecord(t *testing.T, e *Engine, id string) {
 	t.Helper()
-	if a := record(e, "acme", storetest.Fact(id, "calls", "c", storetest.Ago(0), "1")); a.err != nil || !strings.HasPrefix(a.said, "accepted") {
+	if a := record(e, "acme", storetest.Fact(id, "calls", "c", storetest.Ago(0), "1")); a.err != nil ||
+		!strings.HasPrefix(a.said, "accepted") {
 		t.Fatalf("%s: %+v", id, a)
 	}
 }
@@ -158,7 +159,8 @@ func TestTwoBatchesBringTheSameCounter(t *testing.T) {
 	}
 	var works []*work
 	for i := range 2 {
-		w, err := e.prepare(b, "", []usage.Event{storetest.Fact(fmt.Sprint("w", i), "calls", "c", storetest.Ago(0), "1")})
+		w, err := e.prepare(b, "", []usage.Event{storetest.Fact(fmt.Sprint("w", i), "calls", "c", storetest.Ago(0),
+			"1")})
 		if err != nil || len(w.fetched.cells) != 1 {
 			t.Fatalf("brought %d cells along: %v", len(w.fetched.cells), err)
 		}
@@ -174,7 +176,8 @@ func TestTwoBatchesBringTheSameCounter(t *testing.T) {
 	gone, stop := context.WithCancel(context.Background())
 	stop()
 	forgetAll(e)
-	if _, err := e.Record(gone, store.Batch{Tenant: "acme", Events: []usage.Event{storetest.Fact("gone", "calls", "other", storetest.Ago(0), "1")}}); err == nil {
+	if _, err := e.Record(gone, store.Batch{Tenant: "acme",
+		Events: []usage.Event{storetest.Fact("gone", "calls", "other", storetest.Ago(0), "1")}}); err == nil {
 		t.Error("a caller that had gone was answered")
 	}
 	if n := e.waiting.Load(); n != 0 {
@@ -202,13 +205,15 @@ func TestMoreIsColdThanMayWait(t *testing.T) {
 func TestDecidingReadsNoColdCounters(t *testing.T) {
 	o := resting(vfs.NewMem())
 	e := mustOpen(t, o)
-	if err := storetest.Create(e, "acme", storetest.NewMeter("calls", meter.Sum), storetest.NewMeter("bytes", meter.Sum)); err != nil {
+	if err := storetest.Create(e, "acme", storetest.NewMeter("calls", meter.Sum),
+		storetest.NewMeter("bytes", meter.Sum)); err != nil {
 		t.Fatal(err)
 	}
 	send := func(round int) {
 		var events []usage.Event
 		for i := range 50 {
-			f := storetest.Fact(fmt.Sprint("r", round, "-", i), []string{"calls", "bytes"}[i%2], fmt.Sprint("c", i), storetest.Ago(0), "1")
+			f := storetest.Fact(fmt.Sprint("r", round, "-", i), []string{"calls", "bytes"}[i%2], fmt.Sprint("c", i),
+				storetest.Ago(0), "1")
 			if i%5 == 0 {
 				f.Time, f.Given = 0, f.Given&^usage.GivenTime
 			}
@@ -243,7 +248,8 @@ func TestListingLooksAtItsOwnCounters(t *testing.T) {
 	}
 	many := func(tenant string, n int) {
 		for i := range n {
-			if a := record(e, tenant, storetest.Fact(fmt.Sprint(i, "-", n), "calls", fmt.Sprint("c", i), storetest.Ago(0), "1")); a.err != nil {
+			if a := record(e, tenant, storetest.Fact(fmt.Sprint(i, "-", n), "calls", fmt.Sprint("c", i),
+				storetest.Ago(0), "1")); a.err != nil {
 				t.Fatal(a.err)
 			}
 		}
@@ -395,7 +401,8 @@ func TestAStartReadsCountersSideBySide(t *testing.T) {
 	send := func(round string) {
 		var events []usage.Event
 		for i := range 50 {
-			events = append(events, storetest.Fact(fmt.Sprint(round, i), "calls", fmt.Sprint("c", i), storetest.Ago(0), "1"))
+			events = append(events, storetest.Fact(fmt.Sprint(round, i), "calls", fmt.Sprint("c", i), storetest.Ago(0),
+				"1"))
 		}
 		if _, err := e.Record(context.Background(), store.Batch{Tenant: "acme", Events: events}); err != nil {
 			t.Fatal(err)

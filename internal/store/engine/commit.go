@@ -31,15 +31,18 @@ import (
 //
 //  1. A group is written only after the group before it was synced. Its facts may have been judged on that group's: had
 //     the earlier one been lost and the later one kept, a duplicate would stand without its original.
-//  2. Nobody learns of anything before it is durable. Verdicts are answered when their group is, also those that added no row:
-//     the row that makes a fact a duplicate may be in the group before. Readers that see a change wait for its group.
-//  3. After deciding, nothing may fail. Space is reserved in the journal before a fact is judged, and what the rows of an update
-//     change is read before the first of them is applied; if either fails the call is refused with nothing changed. What fails all
-//     the same, a write or sync above all, ends the process: memory then holds decisions that the disk does not, or half of one,
-//     and only a restart makes them one again. No group is written after that.
-//  4. The state in memory belongs to the decider. It changes under Engine.mu, held for one call's facts at a time, so that
-//     readers get in between. The writer never takes Engine.mu: the decider may wait for it while holding it (drain).
-//  5. The decider runs functions that are not its own, those of updates. A panic in one is that call's error (store.RunUpdate).
+//  2. Nobody learns of anything before it is durable. Verdicts are answered when their group is, also those that added
+//     no row: the row that makes a fact a duplicate may be in the group before. Readers that see a change wait for its
+//     group.
+//  3. After deciding, nothing may fail. Space is reserved in the journal before a fact is judged, and what the rows of
+//     an update change is read before the first of them is applied; if either fails the call is refused with nothing
+//     changed. What fails all the same, a write or sync above all, ends the process: memory then holds decisions that
+//     the disk does not, or half of one, and only a restart makes them one again. No group is written after that.
+//  4. The state in memory belongs to the decider. It changes under Engine.mu, held for one call's facts at a time, so
+//     that readers get in between. The writer never takes Engine.mu: the decider may wait for it while holding it
+//     (drain).
+//  5. The decider runs functions that are not its own, those of updates. A panic in one is that call's error
+//     (store.RunUpdate).
 //
 // Rejected: deciding in parallel for different tenants. Judging is a quarter of the work of a fact, the rest happens
 // before and after; a second decider gains nothing on two cores and makes every invariant above harder.
@@ -158,12 +161,14 @@ func (e *Engine) canDecide(g *group, bound int) error {
 // errBehind names what keeps the indexes from their disk, if that is known.
 func (e *Engine) errBehind() error {
 	if err := e.index.Stats().FlushError; err != nil {
-		return problem.Wrap(problem.Busy, err, "the indexes on disk are behind: %s, and try again", journal.Remedy(err)).Retry(time.Second)
+		return problem.Wrap(problem.Busy, err, "the indexes on disk are behind: %s, and try again",
+			journal.Remedy(err)).Retry(time.Second)
 	}
-	return problem.New(problem.Busy, "the indexes on disk are behind: try again, and look at the disk if this goes on").Retry(time.Second)
+	return problem.New(problem.Busy, "the indexes on disk are behind: try again, and look at the disk if this goes "+
+		"on").Retry(time.Second)
 }
 
-// refuseSpace tells why nothing can be decided. A batch that would fit alone is only early. A journal that will take
+// refuseSpace says why nothing can be decided. A batch that would fit alone is only early. A journal that will take
 // nothing more, because a sync failed beside the committer, ends the process.
 func (e *Engine) refuseSpace(err error, bound int) error {
 	switch {
@@ -174,7 +179,9 @@ func (e *Engine) refuseSpace(err error, bound int) error {
 	case errors.Is(err, journal.ErrClosed):
 		return errClosed()
 	case errors.Is(err, journal.ErrNoSpace):
-		return problem.Wrap(problem.Unavailable, err, "the journal cannot grow: nothing was recorded; %s, and try again", journal.Remedy(err)).Retry(5 * time.Second)
+		return problem.Wrap(problem.Unavailable, err,
+			"the journal cannot grow: nothing was recorded; %s, and try again",
+			journal.Remedy(err)).Retry(5 * time.Second)
 	}
 	e.fail(err)
 	return e.errFailed()
@@ -236,6 +243,7 @@ func (e *Engine) decideFacts(g *group, w *work) {
 // refused reports whether an atomic batch must leave nothing behind. Engine.mu is held.
 func (w *work) refused(h *history, s *sectionBuild) bool {
 	fact := func(i int) *usage.Fact {
+		h.e.cells.release() // a rehearsal works on copies
 		h.fact = &w.facts[i]
 		return &h.fact.Fact
 	}
@@ -278,7 +286,8 @@ func (e *Engine) chain(s *sectionBuild, h *history, row *usage.Row) error {
 		c := h.last
 		if len(row.Outcomes) > 1 {
 			var err error
-			if c, err = e.cell(s.book, usage.CounterID{Meter: row.Outcomes[i].Meter, Customer: row.Customer, Month: row.Month()}, hashCustomer(row.Customer)); err != nil {
+			if c, err = e.cell(s.book, usage.CounterID{Meter: row.Outcomes[i].Meter, Customer: row.Customer,
+				Month: row.Month()}, hashCustomer(row.Customer)); err != nil {
 				return err
 			}
 		}
@@ -291,7 +300,7 @@ func (e *Engine) chain(s *sectionBuild, h *history, row *usage.Row) error {
 	return nil
 }
 
-// link moves the cell on to a section and tells where it was before.
+// link moves the cell on to a section and returns where it was before.
 func (c *cell) link(first uint64) link {
 	if c.Section == first {
 		return linkSame
@@ -436,7 +445,9 @@ func (e *Engine) abandon(g *group) {
 }
 
 func (e *Engine) errFailed() error {
-	return problem.Wrap(problem.Unavailable, e.failure.Load().err, "the store failed: whether this was recorded is unknown; send it again after the restart").Retry(5 * time.Second)
+	return problem.Wrap(problem.Unavailable, e.failure.Load().err,
+		"the store failed: whether this was recorded is unknown; send it again after the restart").
+		Retry(5 * time.Second)
 }
 
 // batchBound is the largest encoding of a batch.
@@ -448,7 +459,8 @@ func batchBound(facts []prepared) int {
 			continue
 		}
 		v := f.Event
-		n += maxRowOverhead + len(f.Key.Name) + len(v.ID) + len(v.Type) + len(v.Customer) + len(v.Resource) + len(v.Properties) + len(v.Corrects) + len(v.Reason)
+		n += maxRowOverhead + len(f.Key.Name) + len(v.ID) + len(v.Type) + len(v.Customer) + len(v.Resource) +
+			len(v.Properties) + len(v.Corrects) + len(v.Reason)
 		if v.Corrects != "" {
 			n += maxInherited
 		}
@@ -473,7 +485,8 @@ func changeBound(rows []ledger.Row) int {
 	n := 0
 	for i := range rows {
 		c := rows[i].Change
-		n += changeOverhead + len(c.Type) + len(c.Source) + len(c.Actor) + len(c.EntityType) + len(c.EntityID) + len(c.Payload)
+		n += changeOverhead + len(c.Type) + len(c.Source) + len(c.Actor) + len(c.EntityType) + len(c.EntityID) +
+			len(c.Payload)
 		n += len(c.State.Kind) + len(c.State.ID) + len(c.State.Data)
 	}
 	return n

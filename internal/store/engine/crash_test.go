@@ -47,7 +47,7 @@ func TestPowerFailsAtEveryOperation(t *testing.T) {
 }
 
 // lab crashes stores. Different crash points may leave the same files: these are recovered once and held against what
-// had been told at each of the points.
+// had been answered at each of the points.
 type lab struct {
 	t     *testing.T
 	clock *storetest.Clock
@@ -61,12 +61,12 @@ type lab struct {
 	images  map[xxh3.Uint128]*image
 }
 
-// crashPoint is what a power failure left and what had been told by then.
+// crashPoint is what a power failure left and what had been answered by then.
 type crashPoint struct {
-	fs   *vfs.MemFS
-	log  *diary
-	told int // entries of the diary
-	name string
+	fs       *vfs.MemFS
+	log      *diary
+	answered int // entries of the diary
+	name     string
 }
 
 // image is what a start made of some files. It is made once, by who comes first.
@@ -126,14 +126,14 @@ func (l *lab) watch(mem *vfs.MemFS, log *diary, name string) vfs.FS {
 		log.peek()
 		for _, percent := range survives {
 			// What was answered is looked at first: the copy may know more, never less.
-			told := log.told()
+			answered := log.answered()
 			l.mu.Lock()
 			rng := rand.New(rand.NewPCG(l.rng.Uint64(), 0))
 			l.taken++
 			n := l.taken
 			l.mu.Unlock()
 			clone := mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: rng})
-			l.jobs <- crashPoint{clone, log, told,
+			l.jobs <- crashPoint{clone, log, answered,
 				fmt.Sprintf("%d (%s, before %d %s, %d%% survive)", n, name, op.Kind, op.Path, percent)}
 		}
 		return nil
@@ -157,7 +157,7 @@ func (l *lab) check(p crashPoint) error {
 	if img.err != nil {
 		return img.err
 	}
-	return p.log.holds(img.tenants, p.told)
+	return p.log.holds(img.tenants, p.answered)
 }
 
 // fingerprint identifies what is in the files.

@@ -48,7 +48,7 @@ type note struct {
 	count  int64 // a reader saw that many facts in the watched counter
 }
 
-func (d *diary) told() int {
+func (d *diary) answered() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return len(d.notes)
@@ -80,10 +80,10 @@ func (d *diary) copies() ([]sentBatch, []note) {
 	return d.sent, d.notes
 }
 
-// holds compares what a start found with what had been told.
-func (d *diary) holds(got map[string]*recovered, told int) error {
+// holds compares what a start found with what had been answered.
+func (d *diary) holds(got map[string]*recovered, answered int) error {
 	sent, notes := d.copies()
-	for _, n := range notes[:told] {
+	for _, n := range notes[:answered] {
 		r := got[n.tenant]
 		switch {
 		case n.id != "" && r.rows[n.id] != n.seq:
@@ -171,7 +171,7 @@ func crashMeters() []meter.Meter {
 	return []meter.Meter{storetest.NewMeter("calls", meter.Sum), storetest.NewMeter("low", meter.Min), picky}
 }
 
-// createLimited makes a tenant whose plans tell of thresholds and refuse nothing, so that rows that nobody sent stand
+// createLimited makes a tenant whose plans report thresholds and refuse nothing, so that rows that nobody sent stand
 // between those that somebody did.
 func createLimited(e *Engine, id string) error {
 	return e.Update(context.Background(), id, func(tx store.Tx) error {

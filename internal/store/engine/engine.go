@@ -54,8 +54,8 @@ type Options struct {
 	IndexBacklog int
 	// CheckpointBytes is how much journal a start may have to replay. Default 64 MiB.
 	CheckpointBytes int64
-	// CounterBytes is the memory for counters, about 120 bytes each; what changed since the last checkpoint stays beyond
-	// it. It is taken as it is needed. Default 512 MiB.
+	// CounterBytes is the memory for counters, about 120 bytes each; what changed since the last checkpoint stays
+	// beyond it. It is taken as it is needed. Default 512 MiB.
 	CounterBytes int
 	// NoSlices switches sorted files for reading usage off: questions about it then scan the journal.
 	NoSlices bool

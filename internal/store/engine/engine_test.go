@@ -44,7 +44,7 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// Every story of the suite, told to the oracle, is carried to the engine, through a restart, and back.
+// Every story of the suite, played on the oracle, is carried to the engine, through a restart, and back.
 func TestLedgersAreCarriedUnchanged(t *testing.T) {
 	for _, c := range storetest.Cases() {
 		clock := storetest.NewClock()

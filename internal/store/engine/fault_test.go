@@ -55,7 +55,8 @@ type disk struct {
 
 func (d *disk) files() vfs.FS {
 	return errorfs.Wrap(d.MemFS, errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if !strings.HasPrefix(op.Path, d.under) || op.Kind.ReadOrWrite() == errorfs.OpIsRead || op.Kind == errorfs.OpLock {
+		if !strings.HasPrefix(op.Path, d.under) || op.Kind.ReadOrWrite() == errorfs.OpIsRead ||
+			op.Kind == errorfs.OpLock {
 			return nil
 		}
 		if d.ops.Add(1)-1 != d.at {
@@ -79,7 +80,7 @@ func TestDiskFailsAtEveryOperation(t *testing.T) {
 				for at := int64(0); ; at += faultStride {
 					d := &disk{MemFS: vfs.NewCrashableMem(), under: under, at: at, fault: fault}
 					s := &faultStory{disk: d, log: &diary{}, clock: storetest.NewClock()}
-					unhung(t, fmt.Sprintf("with %v at operation %d under %s", fault, at, under), s.tell)
+					unhung(t, fmt.Sprintf("with %v at operation %d under %s", fault, at, under), s.play)
 					if d.hit.Load() == nil {
 						break
 					}
@@ -124,7 +125,7 @@ func (s *faultStory) failure() (calls int, fatal error) {
 	return s.calls, s.fatal
 }
 
-func (s *faultStory) tell() error {
+func (s *faultStory) play() error {
 	o := tiny(s.disk.files(), s.clock.Now)
 	o.Fatal = s.ended
 	e, err := Open(o)
@@ -198,7 +199,7 @@ func (s *faultStory) allowed(err error) error {
 	return err
 }
 
-// refuses checks that an engine that has ended refuses everything, and told so once.
+// refuses checks that an engine that has ended refuses everything, and said so once.
 func (s *faultStory) refuses(e *Engine) error {
 	calls, failed := s.failure()
 	if failed == nil {
@@ -208,7 +209,8 @@ func (s *faultStory) refuses(e *Engine) error {
 		return fmt.Errorf("%s: Fatal was called %d times, the last with %w", *s.disk.hit.Load(), calls, failed)
 	}
 	ctx := context.Background()
-	_, recorded := e.Record(ctx, store.Batch{Tenant: crashTenants[0], Events: []usage.Event{storetest.Fact("x", "calls", "c", storetest.Ago(0), "1")}})
+	_, recorded := e.Record(ctx, store.Batch{Tenant: crashTenants[0],
+		Events: []usage.Event{storetest.Fact("x", "calls", "c", storetest.Ago(0), "1")}})
 	updated := e.Update(ctx, crashTenants[0], func(store.Tx) error { return nil })
 	viewed := e.View(ctx, crashTenants[0], func(store.View) error { return nil })
 	for i, err := range []error{recorded, updated, viewed, e.Ready(ctx)} {
@@ -226,5 +228,5 @@ func (s *faultStory) startAgain(fs *vfs.MemFS) error {
 	if err != nil {
 		return err
 	}
-	return s.log.holds(got, s.log.told())
+	return s.log.holds(got, s.log.answered())
 }

@@ -17,15 +17,15 @@ import (
 // # Counters that are not in memory
 //
 // Reading one from the state takes longer than all the rest of a fact. Were the decider to do it, every tenant would
-// wait, so the callers do, in parallel, while they prepare: a batch brings the counters along that it will need and that
-// memory does not have.
+// wait, so the callers do, in parallel, while they prepare: a batch brings the counters along that it will need and
+// that memory does not have.
 //
 // A counter that was fetched is used only if it is what the decider would read now. The state changes by checkpoints
 // alone. So the number of the last complete checkpoint is taken before anything is read, and compared under the lock
 // when the counter is used:
 //
-//   - the same number, and the counter is not in memory: nothing has changed it since. What changes a counter brings it into
-//     memory, where it stays dirty until a checkpoint that saves it is complete, and that would be another number.
+//   - the same number, and the counter is not in memory: nothing has changed it since. What changes a counter brings it
+//     into memory, where it stays dirty until a checkpoint that saves it is complete, and that would be another number.
 //   - another number: it is dropped and the decider reads the state itself. That is rare: a checkpoint comes once in a
 //     million facts, and only batches that waited while it ended are concerned.
 //
@@ -115,7 +115,8 @@ func (e *Engine) fetchReplayed(b *book, s *section) *fetched {
 		for j := range row.Outcomes {
 			id := usage.CounterID{Meter: row.Outcomes[j].Meter, Customer: row.Customer, Month: row.Month()}
 			hash := cellHash(b.number, id, hashCustomer(id.Customer))
-			if m := b.resident.Catalog.Number(id.Meter); m != nil && f.cells[hash] == nil && e.cells.find(b, id, hash) == 0 {
+			if m := b.resident.Catalog.Number(id.Meter); m != nil && f.cells[hash] == nil &&
+				e.cells.find(b, id, hash) == 0 {
 				one := &brought{book: b, id: id, slug: m.Slug, hash: hash}
 				f.cells[hash], wanted = one, append(wanted, one)
 			}

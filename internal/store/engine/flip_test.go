@@ -195,7 +195,8 @@ func (f *flips) try(j flip) error {
 	if said == "" {
 		// A bit in the zeros behind the journal's end is what a torn write may leave, and is cut as one. Pebble has
 		// files that it does not need, and bytes that it does not read.
-		if strings.HasPrefix(j.path, "data/state") || j.path == "data/LOCK" || strings.HasPrefix(j.path, "data/journal") && j.zero {
+		if strings.HasPrefix(j.path, "data/state") || j.path == "data/LOCK" ||
+			strings.HasPrefix(j.path, "data/journal") && j.zero {
 			return nil
 		}
 		return fmt.Errorf("nobody noticed")

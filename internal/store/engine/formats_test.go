@@ -92,7 +92,7 @@ func TestFormatsPageReadsAStore(t *testing.T) {
 		return e
 	}
 	e := open()
-	tell(t, e, clock)
+	fill(t, e, clock)
 	if err := e.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -111,8 +111,8 @@ func TestFormatsPageReadsAStore(t *testing.T) {
 	}
 }
 
-// tell gives two tenants facts of all kinds, some at once.
-func tell(t testing.TB, e *engine.Engine, clock *storetest.Clock) {
+// fill gives two tenants facts of all kinds, some at once.
+func fill(t testing.TB, e *engine.Engine, clock *storetest.Clock) {
 	peak, people, derived := storetest.NewMeter("peak", meter.Max), storetest.NewMeter("people", meter.Unique),
 		storetest.NewMeter("derived", meter.Sum)
 	peak.EventType, peak.ValueProperty = "call", "v"
@@ -149,7 +149,7 @@ func tell(t testing.TB, e *engine.Engine, clock *storetest.Clock) {
 					storetest.Call(name+"-call", "call", "c1", at, storetest.Number("v", fmt.Sprint(round*200)),
 						storetest.Text("u", fmt.Sprint("who", round%3))),
 					storetest.Fact("", "derived", "c1", at, "3"),
-					storetest.Fact("told", "derived", "c3", at, "0.000000000001"))
+					storetest.Fact("known", "derived", "c3", at, "0.000000000001"))
 				record(id, storetest.Correction(name+"-fix", name, "0.5"),
 					storetest.OfMeter(storetest.Correction(name+"-fix2", name+"-call", "1"), "peak"),
 					storetest.Correction(name+"-fix3", name+"-long", "-1"))

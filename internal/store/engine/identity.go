@@ -38,15 +38,18 @@ func identify(fs vfs.FS, dir string) ([16]byte, error) {
 		return id, fmt.Errorf("read %s: %w", path, err)
 	}
 	want := len(identityLine(id))
-	if len(b) >= len(identityPrefix) && string(b[:18]) == identityPrefix[:18] && string(b[:len(identityPrefix)]) != identityPrefix {
+	if len(b) >= len(identityPrefix) && string(b[:18]) == identityPrefix[:18] &&
+		string(b[:len(identityPrefix)]) != identityPrefix {
 		return id, fmt.Errorf("%s is of another version (%q): use a newer tallystick", path, b[:min(len(b), 20)])
 	}
 	if len(b) == want {
-		if _, err := hex.Decode(id[:], b[len(identityPrefix):len(identityPrefix)+32]); err == nil && string(b) == identityLine(id) {
+		if _, err := hex.Decode(id[:], b[len(identityPrefix):len(identityPrefix)+32]); err == nil &&
+			string(b) == identityLine(id) {
 			return id, nil
 		}
 	}
-	return id, fmt.Errorf("%s is damaged: restore it from a backup of this data directory; the journal cannot be read without it", path)
+	return id, fmt.Errorf("%s is damaged: restore it from a backup of this data directory; the journal cannot be "+
+		"read without it", path)
 }
 
 func identityLine(id [16]byte) string {
@@ -58,7 +61,8 @@ func identityLine(id [16]byte) string {
 // new store.
 func newIdentity(fs vfs.FS, dir, path string) (id [16]byte, err error) {
 	if names, err := fs.List(fs.PathJoin(dir, journalDir)); err == nil && len(names) > 0 {
-		return id, fmt.Errorf("%s is missing although there is a journal: restore it from a backup of this data directory", path)
+		return id, fmt.Errorf("%s is missing although there is a journal: restore it from a backup of this data "+
+			"directory", path)
 	}
 	if _, err := io.ReadFull(rand.Reader, id[:]); err != nil {
 		return id, err

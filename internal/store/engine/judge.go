@@ -77,7 +77,8 @@ func (h *history) Known(f *usage.Fact) (usage.Known, error) {
 		return usage.Known{}, err
 	}
 	if row.Kind() != ledger.EventRow || row.Event.Key != f.Key {
-		return usage.Known{}, fmt.Errorf("key index points %q to row %d, which is another fact: run `tallystick verify`", f.Key.ID(), found.Seq)
+		return usage.Known{}, fmt.Errorf("key index points %q to row %d, which is another fact: run `tallystick "+
+			"verify`", f.Key.ID(), found.Seq)
 	}
 	return usage.Known{Seq: found.Seq, Other: !usage.SameContent(f.Event, &row.Event.Event, f.Key.Space)}, nil
 }
@@ -147,7 +148,8 @@ func (h *history) Target(k usage.Key) (*usage.Row, error) {
 		return nil, err
 	}
 	if row.Kind() != ledger.EventRow || row.Event.Key != k {
-		return nil, fmt.Errorf("key index points %q to row %d, which is another fact: run `tallystick verify`", k.ID(), found.Seq)
+		return nil, fmt.Errorf("key index points %q to row %d, which is another fact: run `tallystick verify`", k.ID(),
+			found.Seq)
 	}
 	return row.Event, nil
 }
@@ -208,7 +210,8 @@ func (h *history) Slice(id usage.CounterID, below uint64, fn func(*usage.Row, *u
 }
 
 // walkRows calls fn for the rows that the counter folded, and returns the link of the first of them.
-func walkRows(rows []ledger.Row, links []link, id usage.CounterID, below uint64, fn func(*usage.Row, *usage.Outcome)) link {
+func walkRows(rows []ledger.Row, links []link, id usage.CounterID, below uint64,
+	fn func(*usage.Row, *usage.Outcome)) link {
 	chain := linkSame
 	for i := range rows {
 		if rows[i].Kind() != ledger.EventRow {
@@ -233,7 +236,8 @@ func walkRows(rows []ledger.Row, links []link, id usage.CounterID, below uint64,
 	return chain
 }
 
-func (e *Engine) walkSection(b *book, first uint64, id usage.CounterID, below uint64, fn func(*usage.Row, *usage.Outcome)) (earlier uint64, err error) {
+func (e *Engine) walkSection(b *book, first uint64, id usage.CounterID, below uint64,
+	fn func(*usage.Row, *usage.Outcome)) (earlier uint64, err error) {
 	var d decoder
 	s, err := e.readSection(b, first, &d, b.resident)
 	if err != nil {
@@ -244,7 +248,8 @@ func (e *Engine) walkSection(b *book, first uint64, id usage.CounterID, below ui
 	}
 	chain := walkRows(s.rows, s.links, id, below, fn)
 	if chain == linkSame {
-		return 0, fmt.Errorf("rows from %d on of tenant %s do not continue the chain of a counter: %w", first, b.id, errRecord)
+		return 0, fmt.Errorf("rows from %d on of tenant %s do not continue the chain of a counter: %w", first, b.id,
+			errRecord)
 	}
 	return chain.earlier(s.first), nil
 }
@@ -286,7 +291,8 @@ func (e *Engine) readPlace(b *book, p state.Section, d *decoder, set *resident.S
 		return section{}, err
 	}
 	if head.tenant != b.number || head.first != p.First || head.rows != p.Rows {
-		return section{}, fmt.Errorf("rows from %d on of tenant %s are not where the state says: run `tallystick rebuild`", p.First, b.id)
+		return section{}, fmt.Errorf("rows from %d on of tenant %s are not where the state says: run `tallystick "+
+			"rebuild`", p.First, b.id)
 	}
 	return d.decode(head, set)
 }

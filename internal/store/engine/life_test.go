@@ -53,7 +53,8 @@ func TestLifeWithRestarts(t *testing.T) {
 func TestLifeWithRebuilds(t *testing.T) {
 	live(t, func(t *rapid.T, mem *vfs.MemFS, e *Engine) *vfs.MemFS {
 		mustEnd(t, e)
-		for _, dir := range rapid.SampledFrom([][]string{{stateDir}, {indexDir}, {stateDir, indexDir}}).Draw(t, "lost") {
+		for _, dir := range rapid.SampledFrom([][]string{{stateDir}, {indexDir}, {stateDir, indexDir}}).Draw(t,
+			"lost") {
 			if err := mem.RemoveAll(mem.PathJoin("data", dir)); err != nil {
 				t.Fatalf("remove %s: %v", dir, err)
 			}

@@ -178,7 +178,8 @@ func (v *view) Counter(id usage.CounterID) (out usage.Counter, err error) {
 		// Without the lock. What is not in memory the state has, now and later; a checkpoint in between brings only
 		// what is durable.
 		var c state.Counter
-		c, _, err = v.e.state.Counter(v.b.number, store.CounterPlace{Month: id.Month, Meter: m.Slug, Customer: id.Customer})
+		c, _, err = v.e.state.Counter(v.b.number,
+			store.CounterPlace{Month: id.Month, Meter: m.Slug, Customer: id.Customer})
 		out = c.Counter
 	}
 	return out, err
@@ -313,5 +314,6 @@ func (v *view) Counters(from store.CounterPlace, fn func(store.CounterPlace, *us
 }
 
 func byPlace(a, b store.CounterPlace) int {
-	return cmp.Or(cmp.Compare(a.Month, b.Month), strings.Compare(a.Meter, b.Meter), strings.Compare(a.Customer, b.Customer))
+	return cmp.Or(cmp.Compare(a.Month, b.Month), strings.Compare(a.Meter, b.Meter),
+		strings.Compare(a.Customer, b.Customer))
 }

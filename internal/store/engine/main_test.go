@@ -15,7 +15,8 @@ import (
 // A closed engine leaves no goroutine behind, whatever it went through. Only a Pebble that was to end the process, in
 // the tests of failing disks, keeps its own: it cannot be closed any more.
 func TestMain(m *testing.M) {
-	if err := flag.Set("rapid.checks", rapidChecks); err != nil { // before the command line is read, which may set it again
+	// before the command line is read, which may set it again
+	if err := flag.Set("rapid.checks", rapidChecks); err != nil {
 		panic(err)
 	}
 	const pebble = "github.com/cockroachdb/pebble/v2"

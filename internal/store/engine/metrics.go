@@ -32,7 +32,8 @@ type metrics struct {
 func newMetrics(r prometheus.Registerer, e *Engine) *metrics {
 	m := &metrics{engine: e, registry: r}
 	times := prometheus.ExponentialBuckets(10e-6, 2, 18) // 10 µs to 1.3 s
-	m.groupFacts = m.histogram("group_facts", "Facts decided in one commit group.", prometheus.ExponentialBuckets(1, 4, 8))
+	m.groupFacts = m.histogram("group_facts", "Facts decided in one commit group.",
+		prometheus.ExponentialBuckets(1, 4, 8))
 	m.groupBytes = m.histogram("group_bytes", "Bytes of one journal record.", prometheus.ExponentialBuckets(64, 4, 9))
 	m.decide = m.histogram("decide_seconds", "Time to decide one call.", times)
 	m.encode = m.histogram("encode_seconds", "Time to encode one commit group.", times)
@@ -41,7 +42,8 @@ func newMetrics(r prometheus.Registerer, e *Engine) *metrics {
 	m.bytes = m.counter("journal_written_bytes_total", "Bytes appended to the journal.")
 	m.checkpoints = m.counter("checkpoints_total", "Checkpoints of the state.")
 	m.expired = m.counter("expired_entities_total", "Entities that were forgotten because they had expired.")
-	m.fetched = m.counter("counters_fetched_total", "Counters that batches read from the state before they were decided.")
+	m.fetched = m.counter("counters_fetched_total",
+		"Counters that batches read from the state before they were decided.")
 	m.coldReads = m.counter("counters_read_deciding_total", "Counters that deciding read from the state.")
 	m.listed = m.counter("counters_listed_total", "Changed counters in memory that listings looked at.")
 	m.replayRows = m.gauge("replay_rows", "Rows that the last start replayed.")
@@ -50,10 +52,17 @@ func newMetrics(r prometheus.Registerer, e *Engine) *metrics {
 	m.gaugeFunc("journal_bytes", "Bytes in use in the journal.", func() float64 { return float64(e.journal.Size()) })
 	m.gaugeFunc("index_entries", "Keys in the key index.", func() float64 { return float64(e.index.Stats().Entries) })
 	m.gaugeFunc("index_runs", "Sorted runs of the key index.", func() float64 { return float64(e.index.Stats().Runs) })
-	m.gaugeFunc("index_backlog", "Memory tables of the key index that wait for the disk.", func() float64 { return float64(e.index.Backlog()) })
-	m.gaugeFunc("index_waiting_keys", "Keys in memory tables that wait for the disk.", func() float64 { return float64(e.index.Waiting()) })
-	m.gaugeFunc("index_merges", "Merges of the key index that were done.", func() float64 { return float64(e.index.Stats().MergesDone) })
-	m.gaugeFunc("index_troubles", "What keeps the key index from its disk: 1 for failing flushes, 1 for failing merges, 1 when damage ended merging.", func() float64 {
+	m.gaugeFunc("index_backlog", "Memory tables of the key index that wait for the disk.", func() float64 {
+		return float64(e.index.Backlog())
+	})
+	m.gaugeFunc("index_waiting_keys", "Keys in memory tables that wait for the disk.", func() float64 {
+		return float64(e.index.Waiting())
+	})
+	m.gaugeFunc("index_merges", "Merges of the key index that were done.", func() float64 {
+		return float64(e.index.Stats().MergesDone)
+	})
+	m.gaugeFunc("index_troubles", "What keeps the key index from its disk: 1 for failing flushes, 1 for failing "+
+		"merges, 1 when damage ended merging.", func() float64 {
 		return troubles(e.index.Stats())
 	})
 	m.gaugeFunc("state_bytes", "Bytes of the state on disk.", func() float64 { return float64(e.state.Size()) })
@@ -91,13 +100,15 @@ func troubles(s keyindex.Stats) float64 {
 const namespace, subsystem = "tallystick", "engine"
 
 func (m *metrics) histogram(name, help string, buckets []float64) prometheus.Histogram {
-	h := prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: namespace, Subsystem: subsystem, Name: name, Help: help, Buckets: buckets})
+	h := prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: namespace, Subsystem: subsystem, Name: name,
+		Help: help, Buckets: buckets})
 	m.collectors = append(m.collectors, h)
 	return h
 }
 
 func (m *metrics) counter(name, help string) prometheus.Counter {
-	c := prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: name, Help: help})
+	c := prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: name,
+		Help: help})
 	m.collectors = append(m.collectors, c)
 	return c
 }

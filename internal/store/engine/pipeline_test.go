@@ -81,11 +81,12 @@ func record(e *Engine, tenant string, events ...usage.Event) answered {
 }
 
 func lows() []meter.Meter {
-	return []meter.Meter{storetest.NewMeter("low", meter.Min), storetest.NewMeter("high", meter.Max), storetest.NewMeter("gauge", meter.Last)}
+	return []meter.Meter{storetest.NewMeter("low", meter.Min), storetest.NewMeter("high", meter.Max),
+		storetest.NewMeter("gauge", meter.Last)}
 }
 
 // Given a group on its way to the disk, when facts arrive that depend on it (a duplicate, another content, a correction
-// that recomputes the counter), then they are judged by it, and nobody is told anything of it before it is durable.
+// that recomputes the counter), then they are judged by it, and nobody is answered anything of it before it is durable.
 func TestJudgingOnWhatIsStillBeingWritten(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -94,7 +95,8 @@ func TestJudgingOnWhatIsStillBeingWritten(t *testing.T) {
 	}{
 		{"duplicate", []usage.Event{storetest.Fact("a", "low", "c", storetest.Ago(0), "2")}, "duplicate5"},
 		{"conflict", []usage.Event{storetest.Fact("a", "low", "c", storetest.Ago(0), "9")}, "conflict5"},
-		{"correction", []usage.Event{storetest.Correction("fix", "a", "-2"), storetest.Fact("b", "low", "c", storetest.Ago(0), "3")}, "accepted6 accepted7"},
+		{"correction", []usage.Event{storetest.Correction("fix", "a", "-2"),
+			storetest.Fact("b", "low", "c", storetest.Ago(0), "3")}, "accepted6 accepted7"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -149,11 +151,14 @@ func TestSlicesAreFoundWhereverTheirRowsAre(t *testing.T) {
 	var script []usage.Event
 	for _, slug := range []string{"low", "high", "gauge"} {
 		for i, v := range []string{"5", "3", "9", "4"} {
-			script = append(script, storetest.Fact(fmt.Sprint(slug, i), slug, "c", storetest.Ago(time.Duration(9-i)*time.Minute), v))
+			script = append(script, storetest.Fact(fmt.Sprint(slug, i), slug, "c",
+				storetest.Ago(time.Duration(9-i)*time.Minute), v))
 		}
 		script = append(script,
-			storetest.Correction(slug+"-x", slug+"1", "-3"), storetest.Fact(slug+"1", slug, "c", storetest.Ago(0), "7"), // gone, and a conflict with it
-			storetest.Correction(slug+"-y", slug+"2", "-8"), storetest.Correction(slug+"-z", slug+"3", "-4"), storetest.Fact(slug+"0", slug, "c", storetest.Ago(9*time.Minute), "5"))
+			// gone, and a conflict with it
+			storetest.Correction(slug+"-x", slug+"1", "-3"), storetest.Fact(slug+"1", slug, "c", storetest.Ago(0), "7"),
+			storetest.Correction(slug+"-y", slug+"2", "-8"), storetest.Correction(slug+"-z", slug+"3", "-4"),
+			storetest.Fact(slug+"0", slug, "c", storetest.Ago(9*time.Minute), "5"))
 	}
 	for _, size := range []int{1, 2, 5, len(script)} {
 		for _, restarts := range []bool{false, true} {
@@ -169,7 +174,8 @@ func TestSlicesAreFoundWhereverTheirRowsAre(t *testing.T) {
 			for from := 0; from < len(script); from += size {
 				batch := script[from:min(len(script), from+size)]
 				for _, s := range []store.Store{oracle, e} {
-					if _, err := s.Record(context.Background(), store.Batch{Tenant: "acme", Events: append([]usage.Event(nil), batch...)}); err != nil {
+					if _, err := s.Record(context.Background(),
+						store.Batch{Tenant: "acme", Events: append([]usage.Event(nil), batch...)}); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -202,7 +208,8 @@ func TestCountersThatWereLetGoComeBack(t *testing.T) {
 			id := fmt.Sprint("f", round, "-", i)
 			unhung(t, id, func() error {
 				return whenFree(func() error {
-					return record(e, "acme", storetest.Fact(id, "low", fmt.Sprint("c", i), storetest.Ago(0), fmt.Sprint(100-round))).err
+					return record(e, "acme", storetest.Fact(id, "low", fmt.Sprint("c", i), storetest.Ago(0),
+						fmt.Sprint(100-round))).err
 				})
 			})
 		}

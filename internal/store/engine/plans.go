@@ -13,10 +13,11 @@ import (
 //
 // Which plans a customer has, and from when on, is asked for every fact of a tenant that has plans, and there may be as
 // many answers as customers. Which of them is in force is found by the time that the fact is judged at, so that one
-// that was dated ahead comes into force by itself. They are entities like others, in the state; the decider remembers those that it asked for last, and that
-// a customer has none. Reading one from the state is left to the callers, as with counters that are not in memory
-// (fetch.go): a batch brings the plans along that are not remembered. One that was brought along is used only if the
-// notes have none that is newer and no checkpoint has ended since it was read: then the state still says the same.
+// that was dated ahead comes into force by itself. They are entities like others, in the state; the decider remembers
+// those that it asked for last, and that a customer has none. Reading one from the state is left to the callers, as
+// with counters that are not in memory (fetch.go): a batch brings the plans along that are not remembered. One that was
+// brought along is used only if the notes have none that is newer and no checkpoint has ended since it was read: then
+// the state still says the same.
 
 // maxAssigned is how many customers of a tenant are remembered since the last time that there were so many.
 const maxAssigned = 32 << 10

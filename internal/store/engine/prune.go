@@ -27,7 +27,7 @@ import (
 //
 // Keys stay in the index until it is made again. That is always safe: a key that is known too long refuses what would
 // be refused anyway.
-func (e *Engine) Prune(ctx context.Context, tell func(done, total uint64)) (uint64, error) {
+func (e *Engine) Prune(ctx context.Context, report func(done, total uint64)) (uint64, error) {
 	if err := e.hold(ctx); err != nil {
 		return 0, err
 	}
@@ -48,7 +48,7 @@ func (e *Engine) Prune(ctx context.Context, tell func(done, total uint64)) (uint
 			return 0, err
 		}
 	}
-	if err := p.rewriteAll(ctx, segments, tell); err != nil {
+	if err := p.rewriteAll(ctx, segments, report); err != nil {
 		return p.gone, err
 	}
 	if segments, err = p.plan(ctx); err != nil {
@@ -140,13 +140,13 @@ func (p *pruner) scan(ctx context.Context, number uint32, fn func(pos journal.Po
 }
 
 // rewriteAll prunes segments, the last one first.
-func (p *pruner) rewriteAll(ctx context.Context, segments []uint32, tell func(done, total uint64)) error {
+func (p *pruner) rewriteAll(ctx context.Context, segments []uint32, report func(done, total uint64)) error {
 	for i := len(segments) - 1; i >= 0; i-- {
 		if err := p.rewrite(ctx, segments[i]); err != nil {
 			return fmt.Errorf("prune journal segment %d: %w", segments[i], err)
 		}
-		if tell != nil {
-			tell(uint64(len(segments)-i), uint64(len(segments)))
+		if report != nil {
+			report(uint64(len(segments)-i), uint64(len(segments)))
 		}
 	}
 	return nil

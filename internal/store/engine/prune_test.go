@@ -61,7 +61,8 @@ func newPruned(t *testing.T, fs vfs.FS, sent func(e *Engine, rows uint64)) (*pru
 			events = append(events, storetest.Fact(fmt.Sprintf("%d-%030d", n, n), "calls", m.String(), at, "1"))
 		}
 		for some := range slices.Chunk(events, 80) { // so many fit a segment
-			if _, err := e.Record(context.Background(), store.Batch{Tenant: "acme", By: "acme.k1", Events: some}); err != nil {
+			if _, err := e.Record(context.Background(),
+				store.Batch{Tenant: "acme", By: "acme.k1", Events: some}); err != nil {
 				t.Fatal(err)
 			}
 			if sent != nil {
@@ -86,7 +87,8 @@ func newPruned(t *testing.T, fs vfs.FS, sent func(e *Engine, rows uint64)) (*pru
 func (p *pruned) change(e *Engine, what string, s entity.State) {
 	p.t.Helper()
 	err := e.Update(context.Background(), "acme", func(tx store.Tx) error {
-		_, err := tx.Append(ledger.Change{Event: audit.Event{Type: what + ".made", EntityType: what, EntityID: "x"}, State: s})
+		_, err := tx.Append(ledger.Change{Event: audit.Event{Type: what + ".made", EntityType: what, EntityID: "x"},
+			State: s})
 		return err
 	})
 	if err != nil {
@@ -120,7 +122,8 @@ func (p *pruned) archive(e *Engine, m calendar.Month) {
 		}
 		return v.Counters(store.CounterPlace{Month: m}, func(at store.CounterPlace, c *usage.Counter) bool {
 			if at.Month == m {
-				base.Counters = append(base.Counters, ledger.BaseCounter{Meter: 1, Customer: strings.Clone(at.Customer), Counter: *c})
+				base.Counters = append(base.Counters,
+					ledger.BaseCounter{Meter: 1, Customer: strings.Clone(at.Customer), Counter: *c})
 			}
 			return at.Month == m
 		})
@@ -344,7 +347,8 @@ func TestAStateFromBeforeThePruning(t *testing.T) {
 
 // mustState reads the head that the state has.
 func mustState(t *testing.T, fs *vfs.MemFS) ledger.Head {
-	e, err := open(&Options{Dir: "data", FS: fs.CrashClone(vfs.CrashCloneCfg{}), Kinds: storetest.Kinds(), NoSlices: true})
+	e, err := open(&Options{Dir: "data", FS: fs.CrashClone(vfs.CrashCloneCfg{}), Kinds: storetest.Kinds(),
+		NoSlices: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -50,7 +50,7 @@ func (w *recordWriter) pruned(b []byte, s *section) []byte {
 	return b
 }
 
-// mark tells how many rows before a row that is left have left, and whether it is of an archived month.
+// mark says how many rows before a row that is left have left, and whether it is of an archived month.
 func (s *section) mark(i int, next uint64) uint64 {
 	m := (s.rows[i].Seq - next) << 1
 	if s.archived[i] {
@@ -101,7 +101,7 @@ func headAt(payload []byte, tenant uint32, p state.Section) (sectionHead, error)
 
 func (s *section) isArchived(i int) bool { return s.archived != nil && s.archived[i] }
 
-// found returns a row of a section of the book, or tells that it has left.
+// found returns a row of a section of the book, or says that it has left.
 func (b *book) found(s *section, seq uint64) (*ledger.Row, error) {
 	if r := s.row(seq); r != nil {
 		return r, nil

@@ -205,7 +205,7 @@ func queued(e *Engine, n int) {
 	}
 }
 
-// Given a caller whose context ends while its facts wait, then it is told so and none of them is ever recorded.
+// Given a caller whose context ends while its facts wait, then it is answered so and none of them is ever recorded.
 func TestGivingUpInTheQueueLeavesNoTrace(t *testing.T) {
 	e, letGo := held(t)
 	ctx, cancel := context.WithCancel(context.Background())

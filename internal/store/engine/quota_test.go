@@ -20,15 +20,20 @@ import (
 
 // The largest alert of the longest name stays within the bound that space is reserved by.
 func TestAlertsStayWithinTheirBound(t *testing.T) {
-	for _, customer := range []string{"", "c", strings.Repeat("\x01", usage.MaxName), strings.Repeat("<", usage.MaxName), strings.Repeat("é", usage.MaxName/2)} {
+	for _, customer := range []string{"", "c", strings.Repeat("\x01", usage.MaxName),
+		strings.Repeat("<", usage.MaxName), strings.Repeat("é", usage.MaxName/2)} {
 		most := amount.FromInt(0)
 		for most.Cmp(quota.MaxLimit) < 0 {
 			most, _ = most.Add(storetest.Amount("99999999999999999.999999999999"))
 		}
-		c := ledger.AlertRow(&quota.Alert{Meter: 1<<32 - 1, Slug: strings.Repeat("m", meter.MaxSlug), Customer: customer, Month: 9999*12 + 11, Threshold: quota.MaxThreshold,
-			Plan: strings.Repeat("p", quota.MaxName), Limit: most, Used: storetest.Amount("-99999999999999999999999999.999999999999")})
-		if got, bound := changeBound([]ledger.Row{{Change: &c}}), changeOverhead+ledger.MaxAlertRow(len(customer)); got > bound {
-			t.Errorf("an alert for %d bytes of customer takes %d bytes, more than the %d reserved", len(customer), got, bound)
+		c := ledger.AlertRow(&quota.Alert{Meter: 1<<32 - 1, Slug: strings.Repeat("m", meter.MaxSlug),
+			Customer: customer, Month: 9999*12 + 11, Threshold: quota.MaxThreshold,
+			Plan: strings.Repeat("p", quota.MaxName), Limit: most,
+			Used: storetest.Amount("-99999999999999999999999999.999999999999")})
+		if got, bound := changeBound([]ledger.Row{{Change: &c}}),
+			changeOverhead+ledger.MaxAlertRow(len(customer)); got > bound {
+			t.Errorf("an alert for %d bytes of customer takes %d bytes, more than the %d reserved", len(customer), got,
+				bound)
 		}
 	}
 }
@@ -43,14 +48,16 @@ func TestAlertsOfARaiseStayWithinTheirBound(t *testing.T) {
 	customer, q := strings.Repeat("\x01", usage.MaxName), storetest.Hard("calls", "10")
 	q.Thresholds = []uint16{10, 20, 30, 40, 50, 60, 70, 80}
 	err := e.Update(t.Context(), "acme", func(tx store.Tx) error {
-		return errors.Join(storetest.PutPlan(tx, quota.Plan{Name: "pro", Quotas: []quota.Quota{q}}), storetest.Assign(tx, "", "pro"), storetest.Assign(tx, customer, "pro"))
+		return errors.Join(storetest.PutPlan(tx, quota.Plan{Name: "pro", Quotas: []quota.Quota{q}}),
+			storetest.Assign(tx, "", "pro"), storetest.Assign(tx, customer, "pro"))
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	up := storetest.Correction("up", "a", "9")
 	for _, event := range []usage.Event{storetest.Fact("a", "calls", customer, storetest.Ago(0), "0.5"), up} {
-		if vs, err := e.Record(t.Context(), store.Batch{Tenant: "acme", Events: []usage.Event{event}}); err != nil || vs[0].Status != usage.Accepted {
+		if vs, err := e.Record(t.Context(), store.Batch{Tenant: "acme", Events: []usage.Event{event}}); err != nil ||
+			vs[0].Status != usage.Accepted {
 			t.Fatal(vs, err)
 		}
 	}

@@ -85,7 +85,8 @@ func (e *Engine) Ready(ctx context.Context) error {
 	if err := ctx.Err(); !errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
-	return problem.Wrap(problem.Unavailable, ctx.Err(), "the committer does not answer: look at the disk, and at what the process is doing").Retry(5 * time.Second)
+	return problem.Wrap(problem.Unavailable, ctx.Err(),
+		"the committer does not answer: look at the disk, and at what the process is doing").Retry(5 * time.Second)
 }
 
 // sendProbe queues a probe, or joins the one that is under way: however many ask, a committer that stands still gathers

@@ -98,7 +98,8 @@ func removeMoved(fs vfs.FS, dir string) error {
 	}
 	for _, name := range names {
 		base, mark, moved := strings.Cut(name, movedMark)
-		if _, err := strconv.Atoi(mark); err != nil || !moved || base != stateDir && base != indexDir && base != slicesDir {
+		if _, err := strconv.Atoi(mark); err != nil || !moved ||
+			base != stateDir && base != indexDir && base != slicesDir {
 			continue
 		}
 		if err := fs.RemoveAll(fs.PathJoin(dir, name)); err != nil {

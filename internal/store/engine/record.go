@@ -15,7 +15,7 @@ import (
 // A journal record is one commit group: a version and a section for each tenant that the group added rows to.
 // docs/formats.md gives every byte. A section stands alone: strings that repeat within it are written once and then
 // referred to, keys share their beginning with the key before, times are differences. Nothing refers to another
-// record, except that each row tells which earlier section last touched its counter, so that a counter's rows can be
+// record, except that each row says which earlier section last touched its counter, so that a counter's rows can be
 // found without an index over rows.
 //
 // Dictionaries that live as long as a segment were considered: they save some ten bytes on groups of one and nothing

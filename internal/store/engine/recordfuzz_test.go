@@ -66,11 +66,13 @@ func (g *sections) maybe(label string, n int) string {
 }
 
 func (g *sections) amount(label string) amount.Amount {
-	return storetest.Amount(rapid.SampledFrom([]string{"0", "1", "-1", "2", "0.000000000001", "-0.5", "999999999999999.999999999999", "99999999999999999999999999.999999999999", "12.25"}).Draw(g.T, label))
+	return storetest.Amount(rapid.SampledFrom([]string{"0", "1", "-1", "2", "0.000000000001", "-0.5",
+		"999999999999999.999999999999", "99999999999999999999999999.999999999999", "12.25"}).Draw(g.T, label))
 }
 
 func (g *sections) section() section {
-	s := section{tenant: rapid.Uint32().Draw(g.T, "tenant"), first: rapid.Uint64Range(1, 1<<48).Draw(g.T, "first"), at: g.time("at")}
+	s := section{tenant: rapid.Uint32().Draw(g.T, "tenant"), first: rapid.Uint64Range(1, 1<<48).Draw(g.T, "first"),
+		at: g.time("at")}
 	g.born, g.keys = map[uint32]string{}, map[usage.Key]bool{}
 	for i := range rapid.IntRange(1, 12).Draw(g.T, "rows") {
 		r := ledger.Row{Seq: s.first + uint64(i), At: s.at}
@@ -93,7 +95,8 @@ func (g *sections) section() section {
 
 // pruned is what is left of a section, with what it keeps of the tree.
 func (g *sections) pruned() section {
-	s := section{tenant: 1, first: rapid.Uint64Range(1, 1000).Draw(g.T, "first"), at: g.time("at"), had: rapid.IntRange(1, 700).Draw(g.T, "had")}
+	s := section{tenant: 1, first: rapid.Uint64Range(1, 1000).Draw(g.T, "first"), at: g.time("at"),
+		had: rapid.IntRange(1, 700).Draw(g.T, "had")}
 	s.kept = newKept(s.first, uint64(s.had))
 	last := s.first + uint64(s.had) - 1
 	for tile := tileOf(s.first); tile <= tileOf(last); tile++ {
@@ -123,23 +126,29 @@ func (g *sections) audit() *ledger.Change {
 
 func (g *sections) time(label string) calendar.Micros {
 	return calendar.Micros(rapid.OneOf(rapid.Int64Range(int64(calendar.MinMicros), int64(calendar.MaxMicros)),
-		rapid.SampledFrom([]int64{int64(calendar.MinMicros), int64(calendar.MaxMicros), int64(storetest.Ago(0))})).Draw(g.T, label))
+		rapid.SampledFrom([]int64{int64(calendar.MinMicros), int64(calendar.MaxMicros),
+			int64(storetest.Ago(0))})).Draw(g.T, label))
 }
 
 func (g *sections) entry() *account.Row {
 	e := &account.Row{}
-	e.ID, e.Account, e.Counter, e.Transfer = g.text("id", 255), g.text("account", 255), g.maybe("counter", 255), g.maybe("transfer", 255)
-	e.Hold, e.Corrects, e.Reason, e.Metadata = g.maybe("hold", 255), g.maybe("target", 255), g.maybe("reason", 1000), g.maybe("metadata", 4096)
-	e.Type, e.Given = account.Type(rapid.ByteRange(1, 4).Draw(g.T, "type")), account.Given(rapid.ByteRange(0, 3).Draw(g.T, "given"))
+	e.ID, e.Account, e.Counter, e.Transfer = g.text("id", 255), g.text("account", 255), g.maybe("counter", 255),
+		g.maybe("transfer", 255)
+	e.Hold, e.Corrects, e.Reason, e.Metadata = g.maybe("hold", 255), g.maybe("target", 255), g.maybe("reason", 1000),
+		g.maybe("metadata", 4096)
+	e.Type, e.Given = account.Type(rapid.ByteRange(1, 4).Draw(g.T, "type")),
+		account.Given(rapid.ByteRange(0, 3).Draw(g.T, "given"))
 	e.Amount, e.Balance, e.Held = g.amount("amount"), g.amount("balance"), g.amount("held")
 	e.Time, e.Expires = g.time("time"), g.time("expires")
 	e.Sequence, e.Version = rapid.Uint64().Draw(g.T, "sequence"), rapid.Uint64().Draw(g.T, "version")
-	e.System, e.Late, e.Gap = rapid.Bool().Draw(g.T, "system"), rapid.Bool().Draw(g.T, "late"), rapid.Bool().Draw(g.T, "gap")
+	e.System, e.Late, e.Gap = rapid.Bool().Draw(g.T, "system"), rapid.Bool().Draw(g.T, "late"),
+		rapid.Bool().Draw(g.T, "gap")
 	return e
 }
 
 func (g *sections) change() *ledger.Change {
-	c := &ledger.Change{Event: audit.Event{Type: g.text("change", 60), Source: g.maybe("source", 60), Actor: g.maybe("actor", 60),
+	c := &ledger.Change{Event: audit.Event{Type: g.text("change", 60), Source: g.maybe("source", 60),
+		Actor:      g.maybe("actor", 60),
 		EntityType: "thing", EntityID: g.maybe("entity", 255), Payload: g.maybe("payload", 3000)}}
 	if rapid.Bool().Draw(g.T, "creates a meter") {
 		n := uint32(bornHere + len(g.born))
@@ -163,7 +172,8 @@ func (g *sections) event() *usage.Row {
 		r.ID = g.maybe("id", 255)
 	}
 	r.Given = usage.Given(rapid.Byte().Draw(g.T, "given"))
-	r.Type, r.Customer, r.Resource, r.Properties = g.maybe("type", 255), g.text("customer", 255), g.maybe("resource", 255), g.maybe("properties", 4096)
+	r.Type, r.Customer, r.Resource, r.Properties = g.maybe("type", 255), g.text("customer", 255),
+		g.maybe("resource", 255), g.maybe("properties", 4096)
 	r.Time, r.Quantity = g.time("time"), g.amount("quantity")
 	n := 1
 	if r.Type != "" {
@@ -198,8 +208,10 @@ func (g *sections) key() usage.Key {
 }
 
 func (g *sections) outcome(r *usage.Row) usage.Outcome {
-	o := usage.Outcome{Meter: rapid.Uint32Range(1, bornHere-1).Draw(g.T, "meter"), Value: r.Quantity, Member: g.maybe("member", 4096),
-		Why: usage.Why(rapid.IntRange(0, int(usage.TargetWas)).Draw(g.T, "why")), Overage: rapid.Bool().Draw(g.T, "overage")}
+	o := usage.Outcome{Meter: rapid.Uint32Range(1, bornHere-1).Draw(g.T, "meter"), Value: r.Quantity,
+		Member:  g.maybe("member", 4096),
+		Why:     usage.Why(rapid.IntRange(0, int(usage.TargetWas)).Draw(g.T, "why")),
+		Overage: rapid.Bool().Draw(g.T, "overage")}
 	if len(g.born) > 0 && rapid.Bool().Draw(g.T, "of a new meter") {
 		o.Meter = bornHere
 	}
@@ -231,7 +243,8 @@ func encode(w *recordWriter, list []section) []byte {
 }
 
 // exact compares rows to the last digit.
-var exact = cmp.Options{cmp.AllowUnexported(section{}, kept{}), cmp.Comparer(func(a, b amount.Amount) bool { return a == b }), cmpopts.EquateEmpty()}
+var exact = cmp.Options{cmp.AllowUnexported(section{}, kept{}),
+	cmp.Comparer(func(a, b amount.Amount) bool { return a == b }), cmpopts.EquateEmpty()}
 
 // Given any groups, one after the other through the same writer and decoder, then each is read as it was written, and
 // is no larger than what was reserved for it.

@@ -76,7 +76,8 @@ func open(o *Options) (*Engine, error) {
 	}
 	e := &Engine{
 		now: o.Now, fatal: o.Fatal, options: *o, byID: map[string]*book{}, nextNumber: 1,
-		cells: newCells(o.CounterBytes, o.dirty, o.open), tallies: newTallies(maxTallies), notes: [2]*notes{newNotes(), newNotes()},
+		cells: newCells(o.CounterBytes, o.dirty, o.open), tallies: newTallies(maxTallies),
+		notes:     [2]*notes{newNotes(), newNotes()},
 		reindexer: state.NewReindexer(o.Kinds), queue: newQueue(), reads: newReads(),
 		toWrite: make(chan *group, 1), toAnswer: make(chan *group, 4), idle: make(chan struct{}, 1),
 		failed: make(chan struct{}), checkpoints: make(chan *checkpoint, 1), examined: make(chan struct{}, 1),

@@ -13,7 +13,7 @@ import (
 
 // Slice implements store.View. Rows of records before what is covered are in the slices, or in holes of them; holes,
 // files that cannot be read, and everything after are read from the journal. The slices may already know rows that
-// the view does not: their numbers tell.
+// the view does not: their numbers show it.
 func (v *view) Slice(q store.SliceQuery, fn func(*store.Slice) error) error {
 	m := v.resident.Catalog.Number(q.Meter)
 	if m == nil {

@@ -41,13 +41,16 @@ type sliceRow struct {
 	corrects, resource, properties, member, key string
 }
 
-func sliceRows(ask func(store.SliceQuery, func(*store.Slice) error) error, q store.SliceQuery) (out []sliceRow, err error) {
+func sliceRows(ask func(store.SliceQuery, func(*store.Slice) error) error, q store.SliceQuery) (out []sliceRow,
+	err error) {
 	q.Wants = store.WantKeys | store.WantResources | store.WantProperties | store.WantMembers
 	err = ask(q, func(s *store.Slice) error {
 		for i := range s.Seq {
 			r := sliceRow{
-				customer: strings.Clone(s.Customer), seq: s.Seq[i], time: s.Time[i], value: s.Value[i], why: s.Why[i], key: strings.Clone(s.Key[i].ID()),
-				resource: strings.Clone(s.Resource[i]), properties: strings.Clone(s.Properties[i]), member: strings.Clone(s.Member[i]),
+				customer: strings.Clone(s.Customer), seq: s.Seq[i], time: s.Time[i], value: s.Value[i], why: s.Why[i],
+				key:      strings.Clone(s.Key[i].ID()),
+				resource: strings.Clone(s.Resource[i]), properties: strings.Clone(s.Properties[i]),
+				member: strings.Clone(s.Member[i]),
 			}
 			if s.Corrects != nil {
 				r.corrects, r.base = strings.Clone(s.Corrects[i]), s.Base[i]
@@ -79,7 +82,10 @@ func sameSlices(v store.View, rng *rand.Rand) error {
 			if err != nil {
 				return fmt.Errorf("%+v: %w", q, err)
 			}
-			want, err := sliceRows(func(q store.SliceQuery, fn func(*store.Slice) error) error { return store.ScanSlice(v, q, fn) }, q)
+			want, err := sliceRows(func(q store.SliceQuery,
+				fn func(*store.Slice) error) error {
+				return store.ScanSlice(v, q, fn)
+			}, q)
 			if err != nil {
 				return fmt.Errorf("%+v by rows: %w", q, err)
 			}
@@ -197,7 +203,8 @@ func TestSlicesOfFullBatches(t *testing.T) {
 					t.Fatal(err)
 				}
 				st := e.slicer.set.Stats()
-				if st.Covered != e.journal.End() || st.Holes != 0 || st.Rows < int64(10*rows) || st.Damaged != int64(life) {
+				if st.Covered != e.journal.End() || st.Holes != 0 || st.Rows < int64(10*rows) ||
+					st.Damaged != int64(life) {
 					t.Errorf("%+v, and the journal ends at %s", st, e.journal.End())
 				}
 				mustEnd(t, e)
@@ -254,7 +261,8 @@ func TestPowerFailsWhileSlicing(t *testing.T) {
 	inParts(t, e, rng, "before", 5)
 	// A fact of another month, which has slices of its own: there are several, however much was merged.
 	got := record(e, crashTenants[0], storetest.Fact("old", "calls", "c", storetest.Ago(45*24*time.Hour), "1"))
-	if err := errors.Join(got.err, e.Settle(context.Background())); err != nil || !strings.HasPrefix(got.said, "accepted") {
+	if err := errors.Join(got.err, e.Settle(context.Background())); err != nil ||
+		!strings.HasPrefix(got.said, "accepted") {
 		t.Fatalf("%s, %v", got.said, err)
 	}
 	mustEnd(t, e)
@@ -264,7 +272,8 @@ func TestPowerFailsWhileSlicing(t *testing.T) {
 	var mu sync.Mutex // guards crashed
 	var crashed []*vfs.MemFS
 	watched := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if !strings.Contains(op.Path, slicesDir) || op.Kind.ReadOrWrite() == errorfs.OpIsRead || op.Kind == errorfs.OpFileClose {
+		if !strings.Contains(op.Path, slicesDir) || op.Kind.ReadOrWrite() == errorfs.OpIsRead ||
+			op.Kind == errorfs.OpFileClose {
 			return nil
 		}
 		mu.Lock()

@@ -39,7 +39,8 @@ func TestDuckDBReadsTheSameSums(t *testing.T) {
 	got := duckdb(t, fmt.Sprintf(`
 		select tenant, meter, customer, month, count(*)::varchar, sum(value)::decimal(38,12)::varchar,
 		       count(*) filter (corrects <> '')::varchar, count(*) filter (why <> 'on_time')::varchar,
-		       min(epoch_us(time))::varchar, max(seq)::varchar, bool_and(strftime(time at time zone 'UTC', '%%Y-%%m') = month)::varchar
+		       min(epoch_us(time))::varchar, max(seq)::varchar,
+		       bool_and(strftime(time at time zone 'UTC', '%%Y-%%m') = month)::varchar
 		from '%s/slices/*.parquet' group by tenant, meter, customer, month`, dir))
 	slices.Sort(got)
 	slices.Sort(want)
@@ -68,7 +69,10 @@ func sumsOf(t *testing.T, e *Engine) (out []string) {
 		all := map[name]*sums{}
 		err := e.View(context.Background(), id, func(v store.View) error {
 			for i, m := range crashMeters() {
-				rows, err := sliceRows(func(q store.SliceQuery, fn func(*store.Slice) error) error { return store.ScanSlice(v, q, fn) },
+				rows, err := sliceRows(func(q store.SliceQuery,
+					fn func(*store.Slice) error) error {
+					return store.ScanSlice(v, q, fn)
+				},
 					store.SliceQuery{Meter: uint32(i + 1), To: calendar.MaxMicros})
 				if err != nil {
 					return err
@@ -97,7 +101,8 @@ func sumsOf(t *testing.T, e *Engine) (out []string) {
 			t.Fatal(err)
 		}
 		for n, s := range all {
-			out = append(out, fmt.Sprintf("%s\t%s\t%s\t%s\t%d\t%s\t%d\t%d\t%d\t%d\ttrue", id, n.meter, n.customer, n.month, s.rows, twelveDecimals(s.sum), s.corrections, s.late, s.first, s.last))
+			out = append(out, fmt.Sprintf("%s\t%s\t%s\t%s\t%d\t%s\t%d\t%d\t%d\t%d\ttrue", id, n.meter, n.customer,
+				n.month, s.rows, twelveDecimals(s.sum), s.corrections, s.late, s.first, s.last))
 		}
 	}
 	return out

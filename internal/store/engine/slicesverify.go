@@ -72,7 +72,8 @@ func (c *sliceCheck) rows(b *book, pos journal.Position, s *section) {
 		d := c.partAt(r.Event.Month(), pos)
 		if d == nil {
 			c.outside = cmp.Or(c.outside,
-				fmt.Errorf("row %d of tenant %s is in no slice and in no hole of them: run `tallystick rebuild`", r.Seq, b.id))
+				fmt.Errorf("row %d of tenant %s is in no slice and in no hole of them: run `tallystick rebuild`", r.Seq,
+					b.id))
 			continue
 		}
 		for j := range r.Event.Outcomes {

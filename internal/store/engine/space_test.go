@@ -46,7 +46,8 @@ func TestFullDiskRefusesAndRecovers(t *testing.T) {
 				n, kept := 0, 0
 				send := func() error {
 					n++
-					a := record(e, "acme", storetest.Fact(fmt.Sprint("f", n), "low", fmt.Sprint("c", n%40), storetest.Ago(0), "1"))
+					a := record(e, "acme", storetest.Fact(fmt.Sprint("f", n), "low", fmt.Sprint("c", n%40),
+						storetest.Ago(0), "1"))
 					if a.err == nil {
 						kept++
 					}
@@ -93,12 +94,15 @@ func (e *Engine) mustHead(t *testing.T, id string) uint64 {
 // space while descriptors have run out looks in the wrong place.
 func TestRefusalsNameTheirCause(t *testing.T) {
 	words := map[error]string{
-		syscall.ENOSPC: "free space", syscall.EDQUOT: "free space", syscall.EMFILE: "limit of open files", syscall.ENFILE: "limit of open files",
-		syscall.EROFS: "read-only", syscall.EACCES: "permissions", syscall.EPERM: "permissions", syscall.EIO: "the disk fails", syscall.EINVAL: "look at the data disk",
+		syscall.ENOSPC: "free space", syscall.EDQUOT: "free space", syscall.EMFILE: "limit of open files",
+		syscall.ENFILE: "limit of open files",
+		syscall.EROFS:  "read-only", syscall.EACCES: "permissions", syscall.EPERM: "permissions",
+		syscall.EIO: "the disk fails", syscall.EINVAL: "look at the data disk",
 	}
 	for cause, word := range words {
 		for _, under := range []string{"data/journal", "data/keys"} {
-			if under == "data/keys" && !errors.Is(cause, syscall.EMFILE) { // one is enough of those that are tried again at leisure
+			// one is enough of those that are tried again at leisure
+			if under == "data/keys" && !errors.Is(cause, syscall.EMFILE) {
 				continue
 			}
 			unhung(t, fmt.Sprint(under, " ", cause), func() error {
@@ -121,7 +125,8 @@ func TestRefusalsNameTheirCause(t *testing.T) {
 					err = record(e, "acme", storetest.Fact(fmt.Sprint("f", n), "low", "c", storetest.Ago(0), "1")).err
 				}
 				var p *problem.Error
-				if !errors.As(err, &p) || !strings.Contains(p.Detail, word) || !errors.Is(err, cause) || p.RetryAfter == 0 {
+				if !errors.As(err, &p) || !strings.Contains(p.Detail, word) || !errors.Is(err, cause) ||
+					p.RetryAfter == 0 {
 					t.Errorf("%s, %v: refused with %v, want a word of %q", under, cause, err, word)
 				}
 				for other := range words {
@@ -152,7 +157,8 @@ func TestCloseDoesNotWaitForAFullDisk(t *testing.T) {
 				full.On()
 				rows := uint64(1 + len(lows()))
 				for i := range 60 {
-					if a := record(e, "acme", storetest.Fact(fmt.Sprint("f", i), "low", "c", storetest.Ago(0), "1")); a.err != nil {
+					if a := record(e, "acme", storetest.Fact(fmt.Sprint("f", i), "low", "c", storetest.Ago(0),
+						"1")); a.err != nil {
 						break
 					}
 					rows++
@@ -197,7 +203,8 @@ func TestFailedDirectorySyncEndsTheEngine(t *testing.T) {
 		kept := 0
 		var err error
 		for err == nil || problem.Is(err, problem.Busy) {
-			if err = record(e, "acme", storetest.Fact(fmt.Sprint("f", kept), "low", "c", storetest.Ago(0), "1")).err; err == nil {
+			if err = record(e, "acme", storetest.Fact(fmt.Sprint("f", kept), "low", "c", storetest.Ago(0),
+				"1")).err; err == nil {
 				kept++
 			}
 		}

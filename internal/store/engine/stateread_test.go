@@ -93,18 +93,24 @@ func TestAChangeOfACounterThatCannotBeReadIsRefused(t *testing.T) {
 	}
 	base := ledger.Base{Month: storetest.Month, Counters: []ledger.BaseCounter{{Meter: 1, Customer: customer(500)}}}
 	err := e.Update(ctx, "acme", func(tx store.Tx) error {
-		_, err := tx.Append(ledger.Change{Event: audit.Of("period", "base_recorded", "x"), State: ledger.BaseKind.State(&base)})
+		_, err := tx.Append(ledger.Change{Event: audit.Of("period", "base_recorded", "x"),
+			State: ledger.BaseKind.State(&base)})
 		return err
 	})
 	if !problem.Is(err, problem.Unavailable) {
 		t.Errorf("a base: %v, want unavailable", err)
 	}
-	facts := []usage.Event{storetest.Fact("gone", calls, customer(400), storetest.Ago(0), "1"), storetest.Fact("f7", calls, customer(7), storetest.Ago(0), "1")}
+	facts := []usage.Event{storetest.Fact("gone", calls, customer(400), storetest.Ago(0), "1"),
+		storetest.Fact("f7", calls, customer(7), storetest.Ago(0), "1")}
 	vs, err := e.Record(ctx, store.Batch{Tenant: "acme", Events: facts})
-	if err != nil || vs[0].Status != usage.Rejected || !problem.Is(vs[0].Problem, problem.Unavailable) || vs[1].Status != usage.Duplicate {
+	if err != nil || vs[0].Status != usage.Rejected || !problem.Is(vs[0].Problem, problem.Unavailable) ||
+		vs[1].Status != usage.Duplicate {
 		t.Errorf("facts: %+v, %v, want the first refused as unavailable, alone", vs, err)
 	}
-	if err := e.Update(ctx, "acme", func(tx store.Tx) error { return storetest.PutMeter(tx, storetest.NewMeter("other", meter.Sum)) }); err != nil {
+	if err := e.Update(ctx, "acme", func(tx store.Tx) error {
+		return storetest.PutMeter(tx,
+			storetest.NewMeter("other", meter.Sum))
+	}); err != nil {
 		t.Errorf("a change that needs nothing of the state: %v", err)
 	}
 	bad.Off()

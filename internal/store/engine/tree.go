@@ -276,7 +276,8 @@ func (t treeSource) Tiles(level int, first, last uint64) ([]tree.Hash, error) {
 		}
 	}
 	if missing > 0 {
-		return nil, fmt.Errorf("tiles %d to %d of level %d of tenant %s are not all in the state: run `tallystick rebuild`",
+		return nil, fmt.Errorf("tiles %d to %d of level %d of tenant %s are not all in the state: run `tallystick "+
+			"rebuild`",
 			first, last, level, t.b.id)
 	}
 	return out, nil

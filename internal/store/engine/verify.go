@@ -146,8 +146,10 @@ func (c *keyCheck) record(pos journal.Position, payload []byte) (err error) {
 		if err != nil {
 			return err
 		}
-		if p.First != head.first || p.Rows != head.rows || p.Position != pos || p.Offset != head.offset && payload[0] == recordVersion {
-			return fmt.Errorf("rows from %d on of tenant %s are here, but the state says otherwise: run `tallystick rebuild`", head.first, b.id)
+		if p.First != head.first || p.Rows != head.rows || p.Position != pos ||
+			p.Offset != head.offset && payload[0] == recordVersion {
+			return fmt.Errorf("rows from %d on of tenant %s are here, but the state says otherwise: run `tallystick "+
+				"rebuild`", head.first, b.id)
 		}
 		s, err := c.decoder.decode(head, b.published.Load().resident)
 		if err != nil {
@@ -215,7 +217,8 @@ func (c *keyCheck) lookup(b *book, from, to int, epoch keyindex.Epoch) error {
 			return err
 		}
 		if !found.OK || found.Seq != c.seqs[i] || found.Check != c.checks[i] {
-			return fmt.Errorf("the key index does not know row %d of tenant %s: run `tallystick rebuild`", c.seqs[i], b.id)
+			return fmt.Errorf("the key index does not know row %d of tenant %s: run `tallystick rebuild`", c.seqs[i],
+				b.id)
 		}
 	}
 	return nil

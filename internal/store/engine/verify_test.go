@@ -28,13 +28,15 @@ const manyBatches = 20
 func fill(t testing.TB, e *Engine, batches int) {
 	t.Helper()
 	for _, id := range []string{"acme", "globex"} {
-		if err := storetest.Create(e, id, meter.Meter{Slug: calls, Aggregation: meter.Sum, Lateness: time.Hour, Future: time.Hour}); err != nil {
+		if err := storetest.Create(e, id, meter.Meter{Slug: calls, Aggregation: meter.Sum, Lateness: time.Hour,
+			Future: time.Hour}); err != nil {
 			t.Fatal(err)
 		}
 		for batch := range batches {
 			var events []usage.Event
 			for i := range 10 {
-				events = append(events, storetest.With(storetest.Fact(fmt.Sprint(batch, "-", i), calls, fmt.Sprint("c", i%3), storetest.Ago(0), "2"),
+				events = append(events, storetest.With(storetest.Fact(fmt.Sprint(batch, "-", i), calls,
+					fmt.Sprint("c", i%3), storetest.Ago(0), "2"),
 					storetest.Text("padding", strings.Repeat(fmt.Sprint(i), 3900))))
 			}
 			if _, err := e.Record(context.Background(), store.Batch{Tenant: id, Events: events}); err != nil {
@@ -117,7 +119,8 @@ func TestVerifyFindsAKeyWithoutAFact(t *testing.T) {
 	e.mu.Lock()
 	e.index.Insert(keyindex.Entry{Hash: keyindex.Hash{Hi: 1, Lo: 2}, Seq: 3})
 	e.mu.Unlock()
-	if err := e.Verify(context.Background(), nil); err == nil || !strings.Contains(err.Error(), "401 keys for 400 facts") {
+	if err := e.Verify(context.Background(), nil); err == nil ||
+		!strings.Contains(err.Error(), "401 keys for 400 facts") {
 		t.Errorf("verify said %v", err)
 	}
 	mustEnd(t, e)

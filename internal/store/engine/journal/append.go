@@ -98,7 +98,8 @@ func (j *Journal) appendRecord(record []byte) (pos, next Position, err error) {
 	}
 	j.sums.seal(pos, record)
 	if _, err := j.current.WriteAt(record, int64(pos.Offset)); err != nil {
-		return Position{}, Position{}, j.fail(fmt.Errorf("append record: write %s at %d: %w", j.path(pos.Segment), pos.Offset, err))
+		return Position{}, Position{}, j.fail(fmt.Errorf("append record: write %s at %d: %w", j.path(pos.Segment),
+			pos.Offset, err))
 	}
 	j.dirty = true
 	next = Position{Segment: pos.Segment, Offset: pos.Offset + uint32(len(record))}

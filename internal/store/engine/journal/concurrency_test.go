@@ -116,7 +116,8 @@ func TestOpenFilesAreBounded(t *testing.T) {
 	}
 	for range 2 {
 		seen := 0
-		if err := j.Scan(Position{}, j.End(), func(_, _ Position, _ []byte) error { seen++; return nil }); err != nil || seen != segments {
+		if err := j.Scan(Position{}, j.End(), func(_, _ Position, _ []byte) error { seen++; return nil }); err != nil ||
+			seen != segments {
 			t.Fatalf("scanned %d of %d: %v", seen, segments, err)
 		}
 		if n := len(j.files.files); n > maxOpenFiles {

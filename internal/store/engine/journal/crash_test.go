@@ -144,7 +144,8 @@ func survives(mem *vfs.MemFS, rng *rand.Rand, atLeast, atMost int, floor Positio
 		return err
 	}
 	if overwrites < 2 && atMost%4 != 0 {
-		return nil // recovery did the same few writes as after any other crash without a tear: a sample of these is enough
+		// recovery did the same few writes as after any other crash without a tear: a sample of these is enough
+		return nil
 	}
 	for _, fs := range nested {
 		j, again, err := reopen(fs, floor)

@@ -30,7 +30,8 @@ func (e *VersionError) Error() string {
 const (
 	hintRestore = "keep a copy of the data directory, then restore this segment from a backup or replica"
 	hintForeign = "put back the segment that belongs to this store; it may have been copied from another data directory"
-	hintShorter = "the journal was cut, replaced or restored from an older copy: restore the whole data directory from one moment"
+	hintShorter = "the journal was cut, replaced or restored from an older copy: restore the whole data directory " +
+		"from one moment"
 )
 
 func (j *Journal) damage(p Position, what, hint string) *Damage {

@@ -75,7 +75,7 @@ func checkCut(t *testing.T, fs *vfs.MemFS, name string, last Position, records i
 	mustClose(t, mustReopen(t, fs, end, records+1))
 }
 
-// A bad record that is not the last cannot be torn, even when no derived file tells how far the journal went.
+// A bad record that is not the last cannot be torn, even when no derived file says how far the journal went.
 func TestBadRecordBeforeAValidOneIsDamage(t *testing.T) {
 	fs, starts, _ := closedJournal(t, 3)
 	segment := file(t, fs, 1)
@@ -129,27 +129,34 @@ func TestDamagedFilesAreRefused(t *testing.T) {
 		}
 	}
 	cases := map[string]func(t *testing.T, fs *vfs.MemFS){
-		"first segment missing":        remove(1),
-		"sealed segment missing":       remove(2),
-		"current segment missing":      remove(3),
-		"sealed segment shorter":       resize(2, -1),
-		"sealed segment longer":        resize(2, 1),
-		"sealed segment empty":         resize(2, -testSize),
-		"current segment shorter":      resize(3, -1),
-		"current segment longer":       resize(3, 4096),
-		"prepared segment empty":       resize(4, -testSize),
-		"other store":                  header(func(h *segmentHeader) { h.storeID[3]++ }),
-		"other number":                 header(func(h *segmentHeader) { h.number = 7 }),
-		"other size":                   header(func(h *segmentHeader) { h.size += 4096 }),
-		"impossible size":              header(func(h *segmentHeader) { h.size = 1 }),
-		"predecessor ends in header":   header(func(h *segmentHeader) { h.previousEnd = headerBlock - 1 }),
-		"predecessor ends after file":  header(func(h *segmentHeader) { h.previousEnd = testSize + 1 }),
-		"predecessor ends early":       header(func(h *segmentHeader) { h.previousEnd-- }),
-		"predecessor ends late":        header(func(h *segmentHeader) { h.previousEnd++ }),
-		"header of current lost":       func(t *testing.T, fs *vfs.MemFS) { remove(4)(t, fs); clear(file(t, fs, 3)[:headerBlock]) },
-		"header of first lost":         func(t *testing.T, fs *vfs.MemFS) { clear(file(t, fs, 1)[:headerBlock]) },
-		"sealed swapped for another":   func(t *testing.T, fs *vfs.MemFS) { writeFile(t, fs, 2, slices.Clone(file(t, fs, 1))) },
-		"records of another segment":   func(t *testing.T, fs *vfs.MemFS) { copy(file(t, fs, 2)[headerBlock:], file(t, fs, 1)[headerBlock:]) },
+		"first segment missing":       remove(1),
+		"sealed segment missing":      remove(2),
+		"current segment missing":     remove(3),
+		"sealed segment shorter":      resize(2, -1),
+		"sealed segment longer":       resize(2, 1),
+		"sealed segment empty":        resize(2, -testSize),
+		"current segment shorter":     resize(3, -1),
+		"current segment longer":      resize(3, 4096),
+		"prepared segment empty":      resize(4, -testSize),
+		"other store":                 header(func(h *segmentHeader) { h.storeID[3]++ }),
+		"other number":                header(func(h *segmentHeader) { h.number = 7 }),
+		"other size":                  header(func(h *segmentHeader) { h.size += 4096 }),
+		"impossible size":             header(func(h *segmentHeader) { h.size = 1 }),
+		"predecessor ends in header":  header(func(h *segmentHeader) { h.previousEnd = headerBlock - 1 }),
+		"predecessor ends after file": header(func(h *segmentHeader) { h.previousEnd = testSize + 1 }),
+		"predecessor ends early":      header(func(h *segmentHeader) { h.previousEnd-- }),
+		"predecessor ends late":       header(func(h *segmentHeader) { h.previousEnd++ }),
+		"header of current lost": func(t *testing.T, fs *vfs.MemFS) {
+			remove(4)(t, fs)
+			clear(file(t, fs, 3)[:headerBlock])
+		},
+		"header of first lost": func(t *testing.T, fs *vfs.MemFS) { clear(file(t, fs, 1)[:headerBlock]) },
+		"sealed swapped for another": func(t *testing.T, fs *vfs.MemFS) {
+			writeFile(t, fs, 2, slices.Clone(file(t, fs, 1)))
+		},
+		"records of another segment": func(t *testing.T, fs *vfs.MemFS) {
+			copy(file(t, fs, 2)[headerBlock:], file(t, fs, 1)[headerBlock:])
+		},
 		"written after the sealed end": func(t *testing.T, fs *vfs.MemFS) { file(t, fs, 1)[testSize-1] = 1 },
 	}
 	// The headers alone do not show these.
@@ -250,7 +257,8 @@ func TestUnknownVersionIsNotDamage(t *testing.T) {
 
 func TestStrayFiles(t *testing.T) {
 	fs, _, end := closedJournal(t, 10)
-	for _, name := range []string{"0000000009.journal.tmp", "notes.txt", "1.journal", "0000000000.journal", "00000000x1.journal"} {
+	for _, name := range []string{"0000000009.journal.tmp", "notes.txt", "1.journal", "0000000000.journal",
+		"00000000x1.journal"} {
 		f, err := fs.Create(fs.PathJoin(testDir, name), vfs.WriteCategoryUnspecified)
 		if err != nil {
 			t.Fatal(err)

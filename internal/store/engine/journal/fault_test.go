@@ -64,7 +64,8 @@ func faultAt(at int64, fault error) (hit bool, err error) {
 			return hit, fmt.Errorf("the next start: %w", err)
 		}
 		if count < synced || count > started {
-			return hit, fmt.Errorf("the next start found %d records, %d were synced, %d appended", count, synced, started)
+			return hit, fmt.Errorf("the next start found %d records, %d were synced, %d appended", count, synced,
+				started)
 		}
 		if err := j.Close(); err != nil {
 			return hit, err
@@ -117,7 +118,8 @@ func staysPoisoned(j *Journal) error {
 // Given a full disk, when the current segment has no room either, then Reserve says so without blocking, what fits is
 // still taken, and once there is space it goes on.
 func TestNoSpaceIsToldBeforeWriting(t *testing.T) {
-	for _, kind := range []errorfs.OpKind{errorfs.OpCreate, errorfs.OpFilePreallocate, errorfs.OpFileWrite, errorfs.OpFileSync, errorfs.OpRename} {
+	for _, kind := range []errorfs.OpKind{errorfs.OpCreate, errorfs.OpFilePreallocate, errorfs.OpFileWrite,
+		errorfs.OpFileSync, errorfs.OpRename} {
 		full := &errorfs.Toggle{Injector: errorfs.InjectorFunc(func(op errorfs.Op) error {
 			if op.Kind == kind && strings.HasSuffix(op.Path, tempSuffix) {
 				return syscall.ENOSPC

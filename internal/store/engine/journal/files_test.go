@@ -22,7 +22,8 @@ func gatedFiles(t *testing.T) (o *openFiles, opening chan uint32, proceed chan s
 		}
 	}
 	opening, proceed = make(chan uint32), make(chan struct{})
-	o = &openFiles{fs: fs, path: func(number uint32) string { return string(rune('0' + number)) }, files: map[uint32]*openFile{}}
+	o = &openFiles{fs: fs, path: func(number uint32) string { return string(rune('0' + number)) },
+		files: map[uint32]*openFile{}}
 	o.load = func(number uint32, _ vfs.File) ([]prunedRecord, error) {
 		opening <- number
 		<-proceed

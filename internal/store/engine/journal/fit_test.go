@@ -131,7 +131,9 @@ func eachFit(t *testing.T, fn func(t *testing.T, others, tail, slack int)) {
 				least = 0 // a larger one fits no segment
 			}
 			for slack := least; slack <= 2*HeaderSize+2; slack++ {
-				t.Run(fmt.Sprintf("%d before it, %d bytes, %d left", others, tail, slack), func(t *testing.T) { fn(t, others, tail, slack) })
+				t.Run(fmt.Sprintf("%d before it, %d bytes, %d left", others, tail, slack), func(t *testing.T) {
+					fn(t, others, tail, slack)
+				})
 			}
 		}
 	}

@@ -43,7 +43,8 @@ func TestSegmentNames(t *testing.T) {
 			t.Errorf("%d became %d", number, got)
 		}
 	}
-	for _, name := range []string{"", "journal", ".journal", "1.journal", "0000000000.journal", "4294967296.journal", "+000000001.journal", "0000000001.journal.tmp"} {
+	for _, name := range []string{"", "journal", ".journal", "1.journal", "0000000000.journal", "4294967296.journal",
+		"+000000001.journal", "0000000001.journal.tmp"} {
 		if _, ok := parseSegmentName(name); ok {
 			t.Errorf("%q is taken for a segment", name)
 		}

@@ -56,7 +56,8 @@ func writeOn(fs vfs.FS) (count int, err error) {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, j.Close()) }()
-	if err := j.Recover(Position{}, Position{}, func(_, _ Position, _ []byte) error { count++; return nil }); err != nil {
+	if err := j.Recover(Position{}, Position{},
+		func(_, _ Position, _ []byte) error { count++; return nil }); err != nil {
 		return 0, err
 	}
 	if _, _, err := j.Append([]byte("one more")); err != nil {
@@ -74,7 +75,8 @@ func FuzzSegmentHeader(f *testing.F) {
 		if !ok {
 			return
 		}
-		if again, ok := func() (segmentHeader, bool) { e := h.encode(); return decodeSegmentHeader(e[:]) }(); !ok || again != h {
+		if again, ok := func() (segmentHeader, bool) { e := h.encode(); return decodeSegmentHeader(e[:]) }(); !ok ||
+			again != h {
 			t.Fatalf("%+v became %+v", h, again)
 		}
 	})

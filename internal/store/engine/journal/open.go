@@ -17,7 +17,8 @@ func Open(o Options) (*Journal, error) {
 		o.SegmentBytes = DefaultSegmentBytes
 	}
 	if o.SegmentBytes < minSegmentBytes || o.SegmentBytes > MaxSegmentBytes {
-		return nil, fmt.Errorf("open journal: segment size %d is not between %d and %d", o.SegmentBytes, minSegmentBytes, MaxSegmentBytes)
+		return nil, fmt.Errorf("open journal: segment size %d is not between %d and %d", o.SegmentBytes,
+			minSegmentBytes, MaxSegmentBytes)
 	}
 	j := &Journal{
 		fs: o.FS, dir: o.Dir, segmentBytes: o.SegmentBytes,
@@ -44,7 +45,8 @@ func (j *Journal) open() error {
 	}
 	for i, number := range numbers {
 		if want := uint32(i) + 1; number != want {
-			return j.damage(Position{Segment: want}, fmt.Sprintf("the segment is missing, but segment %d exists", number), hintRestore)
+			return j.damage(Position{Segment: want},
+				fmt.Sprintf("the segment is missing, but segment %d exists", number), hintRestore)
 		}
 		if err := j.openSegment(number, i == len(numbers)-1); err != nil {
 			return err
@@ -117,13 +119,15 @@ func (j *Journal) openSegment(number uint32, final bool) error {
 		return nil
 	}
 	if header.version == prunedVersion && final {
-		return j.damage(Position{Segment: number}, "the segment was pruned, but the one after it is missing", hintRestore)
+		return j.damage(Position{Segment: number}, "the segment was pruned, but the one after it is missing",
+			hintRestore)
 	}
 	if number > 1 {
 		previous := &j.segments[number-2]
 		if header.previousEnd < headerBlock || header.previousEnd > previous.size {
 			return j.damage(Position{Segment: number},
-				fmt.Sprintf("the header says that the segment before it, of %d bytes, ends at %d", previous.size, header.previousEnd), hintRestore)
+				fmt.Sprintf("the header says that the segment before it, of %d bytes, ends at %d", previous.size,
+					header.previousEnd), hintRestore)
 		}
 		previous.used = header.previousEnd
 	}
@@ -144,7 +148,8 @@ func (j *Journal) readSegmentHeader(number uint32) (h segmentHeader, spare bool,
 		return h, false, fmt.Errorf("stat segment: %w", err)
 	}
 	if info.Size() < headerBlock {
-		return h, false, j.damage(at, fmt.Sprintf("the file has %d bytes, less than its header", info.Size()), hintRestore)
+		return h, false, j.damage(at, fmt.Sprintf("the file has %d bytes, less than its header", info.Size()),
+			hintRestore)
 	}
 	block := make([]byte, headerBlock)
 	if _, err := file.ReadAt(block, 0); err != nil && !errors.Is(err, io.EOF) {
@@ -162,7 +167,8 @@ func (j *Journal) readSegmentHeader(number uint32) (h segmentHeader, spare bool,
 		return h, false, &VersionError{Path: j.path(number), Version: h.version}
 	}
 	if h.storeID != j.storeID {
-		return h, false, j.damage(at, fmt.Sprintf("the segment belongs to store %x, this is store %x", h.storeID, j.storeID), hintForeign)
+		return h, false, j.damage(at, fmt.Sprintf("the segment belongs to store %x, this is store %x", h.storeID,
+			j.storeID), hintForeign)
 	}
 	if h.number != number {
 		return h, false, j.damage(at, fmt.Sprintf("the file holds segment %d", h.number), hintForeign)
@@ -172,7 +178,8 @@ func (j *Journal) readSegmentHeader(number uint32) (h segmentHeader, spare bool,
 		return h, false, j.damage(at, "the header block is not zero after the header", hintRestore)
 	}
 	if h.recordsEnd() < minSegmentBytes || h.recordsEnd() > MaxSegmentBytes || info.Size() != int64(h.size) {
-		return h, false, j.damage(at, fmt.Sprintf("the file has %d bytes, its header says %d", info.Size(), h.size), hintRestore)
+		return h, false, j.damage(at, fmt.Sprintf("the file has %d bytes, its header says %d", info.Size(), h.size),
+			hintRestore)
 	}
 	if number == 1 && h.previousEnd != 0 {
 		return h, false, j.damage(at, "the first segment names a predecessor", hintForeign)

@@ -59,7 +59,8 @@ func (j *Journal) Rewrite(number uint32, fn func(pos Position, payload []byte) (
 	return nil
 }
 
-func (j *Journal) writePruned(number uint32, temp string, fn func(pos Position, payload []byte) ([]byte, error)) (err error) {
+func (j *Journal) writePruned(number uint32, temp string,
+	fn func(pos Position, payload []byte) ([]byte, error)) (err error) {
 	old, _, err := j.readSegmentHeader(number)
 	if err != nil {
 		return err
@@ -99,7 +100,8 @@ func (j *Journal) writePruned(number uint32, temp string, fn func(pos Position, 
 	if err := out.Flush(); err != nil {
 		return err
 	}
-	header := segmentHeader{version: prunedVersion, number: number, storeID: j.storeID, size: uint32(size), previousEnd: old.previousEnd, before: old.recordsEnd()}.encode()
+	header := segmentHeader{version: prunedVersion, number: number, storeID: j.storeID, size: uint32(size),
+		previousEnd: old.previousEnd, before: old.recordsEnd()}.encode()
 	if _, err := file.WriteAt(header[:], 0); err != nil {
 		return err
 	}
@@ -132,7 +134,7 @@ func (j *Journal) loadPruned(number uint32, file vfs.File) ([]prunedRecord, erro
 	}
 	h, ok := decodeSegmentHeader(block)
 	if !ok || h.version != prunedVersion {
-		return nil, nil // reading its records will tell
+		return nil, nil // reading its records will show
 	}
 	w := window{j: j, file: file, segment: number, limit: h.size}
 	out := []prunedRecord{}
@@ -145,9 +147,11 @@ func (j *Journal) loadPruned(number uint32, file vfs.File) ([]prunedRecord, erro
 		if err != nil {
 			return nil, err
 		}
-		r := prunedRecord{begin: binary.LittleEndian.Uint32(b), end: binary.LittleEndian.Uint32(b[4:]), at: at + prunedHeader,
+		r := prunedRecord{begin: binary.LittleEndian.Uint32(b), end: binary.LittleEndian.Uint32(b[4:]),
+			at:     at + prunedHeader,
 			length: binary.LittleEndian.Uint32(b[8:]), sum: binary.LittleEndian.Uint32(b[16:])}
-		if binary.LittleEndian.Uint32(b[12:]) != j.sums.prunedHeader(number, b[:12]) || r.begin != begin || r.end <= r.begin ||
+		if binary.LittleEndian.Uint32(b[12:]) != j.sums.prunedHeader(number, b[:12]) || r.begin != begin ||
+			r.end <= r.begin ||
 			r.length == 0 || r.length > h.size-r.at {
 			return nil, j.damage(where, "what was left of a record is damaged", hintRestore)
 		}
@@ -183,7 +187,8 @@ func (j *Journal) readPruned(f *openFile, pos Position, buf []byte) ([]byte, Pos
 }
 
 // scanPruned is scanSegment in a pruned segment.
-func (j *Journal) scanPruned(f *openFile, pos Position, stop uint32, buf []byte, fn func(pos, next Position, payload []byte) error) ([]byte, error) {
+func (j *Journal) scanPruned(f *openFile, pos Position, stop uint32, buf []byte,
+	fn func(pos, next Position, payload []byte) error) ([]byte, error) {
 	for i := range f.pruned {
 		r := &f.pruned[i]
 		if r.begin < pos.Offset || r.begin >= stop {

@@ -93,7 +93,10 @@ func TestFlipsInARewrittenSegmentAreFound(t *testing.T) {
 	fs := vfs.NewMem()
 	j := mustReopen(t, fs, Position{}, 0)
 	commit(t, j, 0, 20)
-	if err := j.Rewrite(1, func(_ Position, payload []byte) ([]byte, error) { return payload[:min(len(payload), 40)], nil }); err != nil {
+	if err := j.Rewrite(1, func(_ Position, payload []byte) ([]byte, error) {
+		return payload[:min(len(payload), 40)],
+			nil
+	}); err != nil {
 		t.Fatal(err)
 	}
 	end := j.End()
@@ -121,7 +124,8 @@ func TestFlipsInARewrittenSegmentAreFound(t *testing.T) {
 // Given a failure of any operation, when a segment is rewritten, then the journal holds the records whole or as they
 // are left, and goes on.
 func TestARewriteThatFails(t *testing.T) {
-	for _, kind := range []errorfs.OpKind{errorfs.OpCreate, errorfs.OpFileWrite, errorfs.OpFileWriteAt, errorfs.OpFileSync, errorfs.OpRename} {
+	for _, kind := range []errorfs.OpKind{errorfs.OpCreate, errorfs.OpFileWrite, errorfs.OpFileWriteAt,
+		errorfs.OpFileSync, errorfs.OpRename} {
 		mem := vfs.NewMem()
 		broken := false
 		fs := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {

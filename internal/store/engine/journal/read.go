@@ -114,7 +114,8 @@ func (j *Journal) Scan(from, to Position, fn func(pos, next Position, payload []
 
 // scanSegment scans pos's segment from pos on. If it goes to the end of a sealed one, it also checks that nothing
 // follows. It returns the buffer to use for the next one.
-func (j *Journal) scanSegment(pos, to Position, buf []byte, fn func(pos, next Position, payload []byte) error) ([]byte, error) {
+func (j *Journal) scanSegment(pos, to Position, buf []byte, fn func(pos, next Position, payload []byte) error) ([]byte,
+	error) {
 	j.mu.Lock()
 	s := j.segments[pos.Segment-1]
 	j.mu.Unlock()
@@ -159,7 +160,8 @@ func (j *Journal) scanSegment(pos, to Position, buf []byte, fn func(pos, next Po
 		return w.buf, err
 	}
 	if first < s.size {
-		return w.buf, j.damage(Position{Segment: pos.Segment, Offset: first}, "something was written after the end of the sealed segment", hintRestore)
+		return w.buf, j.damage(Position{Segment: pos.Segment, Offset: first},
+			"something was written after the end of the sealed segment", hintRestore)
 	}
 	return w.buf, nil
 }

@@ -29,7 +29,8 @@ func (j *Journal) Recover(from, floor Position, fn func(pos, next Position, payl
 	}
 	end := j.End()
 	if end.Less(from) {
-		return fmt.Errorf("recover journal: %w", j.damage(end, fmt.Sprintf("the journal ends here, but was to be replayed from %s", from), hintShorter))
+		return fmt.Errorf("recover journal: %w",
+			j.damage(end, fmt.Sprintf("the journal ends here, but was to be replayed from %s", from), hintShorter))
 	}
 	if err := j.takeSpare(); err != nil {
 		return fmt.Errorf("recover journal: %w", err)
@@ -199,7 +200,8 @@ func (j *Journal) checkZero(number uint32, file vfs.File) (size uint32, err erro
 		return 0, err
 	}
 	if first < size {
-		return 0, j.damage(Position{Segment: number, Offset: first}, "the segment holds data but has lost its header", hintRestore)
+		return 0, j.damage(Position{Segment: number, Offset: first}, "the segment holds data but has lost its header",
+			hintRestore)
 	}
 	return size, nil
 }

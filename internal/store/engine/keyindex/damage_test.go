@@ -214,13 +214,13 @@ func TestOrphansAreRemovedAndStrangersStay(t *testing.T) {
 	}
 }
 
-// A merge that meets damage loses nothing, tells the owner once, and stops merging;
+// A merge that meets damage loses nothing, reports it once, and stops merging;
 // flushing and reading what is whole go on.
 func TestMergeThatMeetsDamage(t *testing.T) {
 	fs := vfs.NewMem()
-	told := make(chan error, 10)
+	reported := make(chan error, 10)
 	o := options(fs, 4)
-	o.Fatal = func(err error) { told <- err }
+	o.Fatal = func(err error) { reported <- err }
 	x, err := Open(o)
 	if err != nil {
 		t.Fatal(err)
@@ -239,7 +239,7 @@ func TestMergeThatMeetsDamage(t *testing.T) {
 	if err := x.settle(); !isDamage(err) {
 		t.Fatalf("settle says %v", err)
 	}
-	if err := <-told; !isDamage(err) || !strings.Contains(err.Error(), bad) {
+	if err := <-reported; !isDamage(err) || !strings.Contains(err.Error(), bad) {
 		t.Fatalf("owner was answered %v", err)
 	}
 	if err := x.Flush(); err != nil {
@@ -255,8 +255,8 @@ func TestMergeThatMeetsDamage(t *testing.T) {
 		}
 	}
 	mustClose(t, x)
-	if len(told) > 0 {
-		t.Fatalf("told again: %v", <-told)
+	if len(reported) > 0 {
+		t.Fatalf("reported again: %v", <-reported)
 	}
 }
 

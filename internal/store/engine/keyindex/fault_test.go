@@ -41,7 +41,7 @@ const faultEntries, faultMemory = 20, 1
 
 // feedWithFaults inserts everything whatever the disk says, and returns how often it
 // was reported an error.
-func feedWithFaults(t *testing.T, x *Index) (told int) {
+func feedWithFaults(t *testing.T, x *Index) (reported int) {
 	t.Helper()
 	for i := range faultEntries {
 		fill(x, i, i+1)
@@ -49,10 +49,10 @@ func feedWithFaults(t *testing.T, x *Index) (told int) {
 			continue
 		}
 		if err := x.settle(); err != nil {
-			told++
+			reported++
 		}
 	}
-	return told
+	return reported
 }
 
 // The disk is full from some operation on, and later it is not. Whatever the
@@ -74,11 +74,11 @@ func testFaults(t *testing.T, failure error, kind func(errorfs.Op) bool, once bo
 		f.off.Store(true)
 		x := mustOpen(t, errorfs.Wrap(mem, errorfs.InjectorFunc(f.inject)), faultMemory)
 		f.off.Store(false)
-		told := feedWithFaults(t, x)
+		reported := feedWithFaults(t, x)
 		f.off.Store(true)
 		hits := f.hits.Load()
 		mustHold(t, x, faultEntries, faultEntries+5)
-		if !once && hits > 0 && told == 0 && x.Backlog() > 0 {
+		if !once && hits > 0 && reported == 0 && x.Backlog() > 0 {
 			t.Fatalf("operation %d: a full disk and a backlog of %d, but no error was answered", n, x.Backlog())
 		}
 		x.Freeze(markOf(faultEntries))
@@ -141,7 +141,7 @@ func TestOpenFailsAtEveryOperation(t *testing.T) {
 				mustHold(t, x, entries, 30)
 				_ = x.Close()
 			} else if !errors.Is(err, syscall.EIO) {
-				t.Fatalf("operation %d: %v does not tell what the disk said", n, err)
+				t.Fatalf("operation %d: %v does not say what the disk said", n, err)
 			}
 			x = mustOpen(t, mem, faultMemory)
 			mustHold(t, x, entries, 30)

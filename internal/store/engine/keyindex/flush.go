@@ -14,7 +14,7 @@ const (
 	retryLast  = 5 * time.Second
 )
 
-// attempts counts tries of a kind of background work, so that a waiter can tell a
+// attempts counts tries of a kind of background work, so that a waiter can distinguish a
 // failure that came after its call from an older one.
 type attempts struct {
 	begun  uint64

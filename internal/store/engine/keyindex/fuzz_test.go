@@ -14,7 +14,8 @@ func FuzzManifest(f *testing.F) {
 	empty := manifest{Partitions: defaultPartitions, Next: 1}
 	f.Add(empty.encode())
 	full := manifest{StoreID: testStore, Seed: 9, Partitions: 64, Next: 7, Mark: Mark{1, 2},
-		Runs: []runMeta{{Number: 3, Width: 64, Count: 5}, {Number: 6, Tier: 1, Lo: 16, Width: 16, Count: 9, FooterCRC: 4}}}
+		Runs: []runMeta{{Number: 3, Width: 64, Count: 5},
+			{Number: 6, Tier: 1, Lo: 16, Width: 16, Count: 9, FooterCRC: 4}}}
 	f.Add(full.encode())
 	f.Add([]byte(manifestMagic))
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -55,7 +56,8 @@ func FuzzRun(f *testing.F) {
 	f.Add([]byte("block"), uint64(1), uint64(1))
 	f.Add(bytes.Repeat([]byte{0}, blockBytes+filterBlockBytes+fenceBytes), uint64(3), uint64(1))
 	f.Fuzz(func(t *testing.T, body []byte, count, filterBlocks uint64) {
-		ft := footer{runMeta: runMeta{Number: 1, Width: 64, Count: count}, Partitions: 64, FilterBlocks: filterBlocks, StoreID: testStore}
+		ft := footer{runMeta: runMeta{Number: 1, Width: 64, Count: count}, Partitions: 64, FilterBlocks: filterBlocks,
+			StoreID: testStore}
 		if count > 0 && count < 1000 && filterBlocks < 1000 {
 			blocks := int(blocksFor(count))
 			if at := blocks * blockBytes; len(body) >= at+int(filterBlocks)*filterBlockBytes+blocks*fenceBytes {

@@ -133,7 +133,7 @@ const (
 	// second at full load. Half of it costs one more merge per key, the double
 	// another 90 MB.
 	DefaultMemEntries = 1 << 20
-	// maxMemEntries leaves a memory table six bits to tell entries apart.
+	// maxMemEntries leaves a memory table six bits to distinguish entries.
 	maxMemEntries = 1 << 25
 	// maxSeq: a sequence number has six bytes on disk.
 	maxSeq = 1<<48 - 1
@@ -177,7 +177,7 @@ type Options struct {
 	// Fatal is called at most once, on a goroutine of the index, when a merge or the
 	// making of a sketch meets damage. Nothing is lost by then, but both stop. Failed
 	// writes are no reason: they are tried again and show in Backlog and Stats. Default:
-	// only Stats tells.
+	// only Stats shows it.
 	Fatal func(error)
 	// Rand yields the seed at creation. Default: crypto/rand.
 	Rand io.Reader
@@ -244,7 +244,8 @@ func Open(o Options) (*Index, error) {
 		o.MemEntries = DefaultMemEntries
 	}
 	if o.MemEntries < 1 || o.MemEntries > maxMemEntries {
-		return nil, fmt.Errorf("open key index: MemEntries is %d, must be between 1 and %d", o.MemEntries, maxMemEntries)
+		return nil, fmt.Errorf("open key index: MemEntries is %d, must be between 1 and %d", o.MemEntries,
+			maxMemEntries)
 	}
 	if o.Rand == nil {
 		o.Rand = rand.Reader

@@ -183,7 +183,8 @@ func TestKeysThatShareHalfTheirHash(t *testing.T) {
 func TestAMergeTakesSixteenRunsAndSplitsThem(t *testing.T) {
 	x := mustOpen(t, newFS(t), 64)
 	// 16 tables become one layer of 16 files, 256 tables one of 64, a partition each.
-	for _, c := range []struct{ tables, layers, runs, merges int }{{15, 15, 15, 0}, {16, 1, 16, 1}, {255, 30, 15 + 15*16, 15}, {256, 1, 64, 16 + 16}} {
+	for _, c := range []struct{ tables, layers, runs, merges int }{{15, 15, 15, 0}, {16, 1, 16, 1},
+		{255, 30, 15 + 15*16, 15}, {256, 1, 64, 16 + 16}} {
 		for x.Stats().Flushes < int64(c.tables) {
 			n := int(x.Stats().Flushes) * 64
 			fill(x, n, n+64)
@@ -300,7 +301,8 @@ func TestClosedIndexRefuses(t *testing.T) {
 	x := mustOpen(t, newFS(t), 4)
 	mustClose(t, x)
 	_, probe := x.Probe(nil, nil)
-	for name, err := range map[string]error{"probe": probe, "flush": x.Flush(), "verify": x.Verify(nil), "close": x.Close()} {
+	for name, err := range map[string]error{"probe": probe, "flush": x.Flush(), "verify": x.Verify(nil),
+		"close": x.Close()} {
 		if !errors.Is(err, ErrClosed) {
 			t.Errorf("%s after Close: %v", name, err)
 		}

@@ -219,7 +219,7 @@ func readSection(f vfs.File, name string, at, n int64) ([]byte, error) {
 	return b, nil
 }
 
-// readFailure tells a file that is too short, which is damage, from a disk that
+// readFailure distinguishes a file that is too short, which is damage, from a disk that
 // does not answer, which may pass.
 func readFailure(name string, at int64, err error) error {
 	if err == nil || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {

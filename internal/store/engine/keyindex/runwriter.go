@@ -154,7 +154,8 @@ func (w *runWriter) finish() (runMeta, error) {
 	}
 	w.write(w.buf[:w.used])
 	w.FilterBlocks = uint64(len(w.filt))
-	tail := make([]byte, len(w.filt)*filterBlockBytes+len(w.fence)*fenceBytes, len(w.filt)*filterBlockBytes+len(w.fence)*fenceBytes+footerBytes)
+	tail := make([]byte, len(w.filt)*filterBlockBytes+len(w.fence)*fenceBytes,
+		len(w.filt)*filterBlockBytes+len(w.fence)*fenceBytes+footerBytes)
 	w.filt.encode(tail)
 	fence := tail[len(w.filt)*filterBlockBytes:]
 	for i, hi := range w.fence {

@@ -14,7 +14,7 @@ const (
 	smallestLimit = 8
 )
 
-// sketch tells which keys of one partition may be in a run: all of them in one array
+// sketch says which keys of one partition may be in a run: all of them in one array
 // of words, whatever the number of runs. A key owns one word, chosen by its place in
 // the partition, so that keys in order sweep the sketch in order, and sets up to four
 // bits of it, chosen by the low bits of Hi. The filters of runs choose theirs by Lo,

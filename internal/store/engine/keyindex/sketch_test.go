@@ -112,7 +112,7 @@ func TestSketchesGrowWithTheirPartition(t *testing.T) {
 }
 
 // A key missing from a sketch would be called new and billed twice. Here one is taken
-// out: the probe misses it, which shows that sketches are asked, and Verify tells.
+// out: the probe misses it, which shows that sketches are asked, and Verify finds it.
 func TestVerifyFindsAKeyMissingFromItsSketch(t *testing.T) {
 	x := mustOpen(t, newFS(t), 8)
 	fill(x, 0, 64)

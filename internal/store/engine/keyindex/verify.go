@@ -49,7 +49,8 @@ func (x *Index) verifyManifest() error {
 		return err
 	}
 	// After a replacement that failed half way the one on disk may be newer.
-	if len(x.doubtful) == 0 && (man.Seed != x.man.Seed || man.Mark != x.man.Mark || !slices.Equal(man.Runs, x.man.Runs)) {
+	if len(x.doubtful) == 0 && (man.Seed != x.man.Seed || man.Mark != x.man.Mark ||
+		!slices.Equal(man.Runs, x.man.Runs)) {
 		return &Damage{File: path, Reason: "not the manifest in use"}
 	}
 	return nil
@@ -63,7 +64,8 @@ func (x *Index) verifyRun(v *view, r *run, reached func(at int64) error) error {
 	}
 	defer func() { _ = again.file.Close() }() // was only read
 	if !slices.Equal(again.fence, r.fence) || !slices.Equal(again.filt, r.filt) {
-		return &Damage{File: r.name, Offset: r.filterOffset(), Reason: "filter or fence in memory is not the one on disk"}
+		return &Damage{File: r.name, Offset: r.filterOffset(),
+			Reason: "filter or fence in memory is not the one on disk"}
 	}
 	c := newCursor(again)
 	var last Hash
@@ -74,7 +76,8 @@ func (x *Index) verifyRun(v *view, r *run, reached func(at int64) error) error {
 		}
 		if !more {
 			if i != r.Count {
-				return &Damage{File: r.name, Offset: r.filterOffset(), Reason: fmt.Sprintf("%d keys, not %d", i, r.Count)}
+				return &Damage{File: r.name, Offset: r.filterOffset(),
+					Reason: fmt.Sprintf("%d keys, not %d", i, r.Count)}
 			}
 			return reached(r.size)
 		}

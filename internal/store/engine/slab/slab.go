@@ -112,7 +112,8 @@ func (s *Slab) add() {
 
 // chunk maps memory, which goes back when the slab is no longer in use. Where none can be mapped it is allocated.
 func (s *Slab) chunk() []byte {
-	b, err := syscall.Mmap(-1, 0, chunkBytes, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	b, err := syscall.Mmap(-1, 0, chunkBytes, syscall.PROT_READ|syscall.PROT_WRITE,
+		syscall.MAP_ANON|syscall.MAP_PRIVATE)
 	if err != nil {
 		return make([]byte, chunkBytes)
 	}

@@ -176,7 +176,7 @@ func (b *Batch) monthCompare(p place, m calendar.Month) int {
 	return cmp.Compare(b.series[b.rows[p.row].series].month, m)
 }
 
-// Digest tells one set of rows from another, in whatever order they are.
+// Digest distinguishes sets of rows, in whatever order they are.
 type Digest struct {
 	Rows int64
 	Sum  uint64
@@ -189,7 +189,7 @@ func (d *Digest) Add(tenant, meter string, r *ledger.Row, o *usage.Outcome) {
 	d.Sum += digest(hashSeries(tenant, meter, r.Event.Customer), r.Seq, r.Event.Time, &value)
 }
 
-// digest is a number of a row such that the sum over rows tells one set of rows from another.
+// digest is a number of a row such that the sum over rows distinguishes sets of rows.
 func digest(series, seq uint64, t calendar.Micros, value *amount.Decimal) uint64 {
 	h := xxh3.Hash(value[:])
 	for _, n := range [...]uint64{series, seq, uint64(t)} {

@@ -91,7 +91,8 @@ func (s shape) options() []parquet.WriterOption {
 	}
 	options := []parquet.WriterOption{
 		schema,
-		parquet.Compression(&snappy.Codec{}), // LZ4 would decode a little faster; parquet-go v0.32 reads its own LZ4 pages wrongly
+		// LZ4 would decode a little faster; parquet-go v0.32 reads its own LZ4 pages wrongly
+		parquet.Compression(&snappy.Codec{}),
 		parquet.PageBufferSize(pageBytes),
 		parquet.DataPageStatistics(false), // the index of pages has them
 		parquet.DictionaryMaxBytes(s.dictionaryBytes),

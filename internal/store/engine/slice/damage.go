@@ -18,7 +18,8 @@ type Damage struct {
 }
 
 func (d *Damage) Error() string {
-	return fmt.Sprintf("slice damaged: %s at offset %d: %s: it is set aside in the folder %s and made again; nothing is lost",
+	return fmt.Sprintf("slice damaged: %s at offset %d: %s: it is set aside in the folder %s and made again; nothing "+
+		"is lost",
 		d.File, d.Offset, d.Reason, asideDir)
 }
 
@@ -37,6 +38,7 @@ type VersionError struct {
 }
 
 func (e *VersionError) Error() string {
-	return fmt.Sprintf("%s has format version %d, this program knows %d: upgrade tallystick, or run `tallystick rebuild` to make the slices again from the journal",
+	return fmt.Sprintf("%s has format version %d, this program knows %d: upgrade tallystick, or run `tallystick "+
+		"rebuild` to make the slices again from the journal",
 		e.File, e.Version, manifestVersion)
 }

@@ -76,7 +76,8 @@ func (h *handle) readFooter() (err error) {
 		if len(g.chunks) != columnCount {
 			return &Damage{File: f.path, Reason: "has other columns"}
 		}
-		for column, b := range map[int]*bounds[string]{colTenant: &g.tenant, colMeter: &g.meter, colCustomer: &g.customer, colWhy: &g.why, colCorrects: &g.corrects} {
+		for column, b := range map[int]*bounds[string]{colTenant: &g.tenant, colMeter: &g.meter,
+			colCustomer: &g.customer, colWhy: &g.why, colCorrects: &g.corrects} {
 			lo, hi, ok := chunkBounds(g.chunks[column])
 			if !ok {
 				return &Damage{File: f.path, Reason: "has no statistics"}

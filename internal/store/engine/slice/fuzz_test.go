@@ -14,10 +14,12 @@ func FuzzManifest(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	whole := manifest{StoreID: [16]byte{1, 2, 3}, Next: 9, Covered: position(40), Holes: []Hole{{Month: m, Span: Span{position(5), position(7)}}}, Files: []fileMeta{
-		{Number: 3, Month: m, Tier: 1, Span: Span{position(7), position(9)}, Rows: 4, Bytes: 100, Sums: 5, Digest: 6},
-		{Number: 8, Month: m + 1, Span: Span{position(5), position(40)}, Rows: 4, Bytes: 100},
-	}}
+	whole := manifest{StoreID: [16]byte{1, 2, 3}, Next: 9, Covered: position(40),
+		Holes: []Hole{{Month: m, Span: Span{position(5), position(7)}}}, Files: []fileMeta{
+			{Number: 3, Month: m, Tier: 1, Span: Span{position(7), position(9)}, Rows: 4, Bytes: 100, Sums: 5,
+				Digest: 6},
+			{Number: 8, Month: m + 1, Span: Span{position(5), position(40)}, Rows: 4, Bytes: 100},
+		}}
 	f.Add(whole.encode())
 	f.Add((&manifest{}).encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -43,8 +45,9 @@ func TestImpossibleManifests(t *testing.T) {
 		return fileMeta{Number: number, Month: m, Span: Span{position(from), position(to)}, Rows: 1, Bytes: 1}
 	}
 	for name, bad := range map[string]manifest{
-		"overlapping files":      {Next: 9, Covered: position(9), Files: []fileMeta{file(1, 0, 5), file(2, 4, 6)}},
-		"a file in a hole":       {Next: 9, Covered: position(9), Files: []fileMeta{file(1, 0, 5)}, Holes: []Hole{{m, Span{position(3), position(4)}}}},
+		"overlapping files": {Next: 9, Covered: position(9), Files: []fileMeta{file(1, 0, 5), file(2, 4, 6)}},
+		"a file in a hole": {Next: 9, Covered: position(9), Files: []fileMeta{file(1, 0, 5)},
+			Holes: []Hole{{m, Span{position(3), position(4)}}}},
 		"one number twice":       {Next: 9, Covered: position(9), Files: []fileMeta{file(1, 0, 5), file(1, 5, 6)}},
 		"a number to come":       {Next: 1, Covered: position(9), Files: []fileMeta{file(1, 0, 5)}},
 		"beyond what is covered": {Next: 9, Covered: position(4), Files: []fileMeta{file(1, 0, 5)}},

@@ -71,17 +71,20 @@ func drawFact(t *rapid.T, seqs map[string]uint64) fact {
 	f := fact{tenant: few("tenant", 3)}
 	seqs[f.tenant]++
 	span := int64(m.End() - m.Start())
-	e := &usage.Row{Key: usage.Key{Space: rapid.SampledFrom([]usage.Space{usage.ClientSpace, usage.DerivedSpace}).Draw(t, "space"), Name: few("key", 1000)}}
+	e := &usage.Row{Key: usage.Key{Space: rapid.SampledFrom([]usage.Space{usage.ClientSpace,
+		usage.DerivedSpace}).Draw(t, "space"), Name: few("key", 1000)}}
 	e.Customer = few("customer", 4)
 	e.Time = m.Start() + calendar.Micros(rapid.SampledFrom([]int64{0, 1, span / 2, span - 1}).Draw(t, "time"))
 	e.Resource = rapid.SampledFrom([]string{"", "disk", "a rather long name of a resource"}).Draw(t, "resource")
-	e.Properties = rapid.SampledFrom([]string{"", `{"a":1}`, `{"text":"` + strings.Repeat("x", 300) + `"}`}).Draw(t, "properties")
+	e.Properties = rapid.SampledFrom([]string{"", `{"a":1}`, `{"text":"` + strings.Repeat("x", 300) + `"}`}).Draw(t,
+		"properties")
 	e.Quantity = amount.FromInt(rapid.Int64Range(-5, 1<<40).Draw(t, "quantity"))
 	if rapid.IntRange(0, 5).Draw(t, "corrects") == 0 {
 		e.Corrects, e.Reason = few("key", 1000), "wrong"
 	}
 	for n := range uint32(rapid.IntRange(1, 3).Draw(t, "meters")) {
-		o := usage.Outcome{Meter: n + 1, Value: e.Quantity, Why: usage.Why(rapid.IntRange(0, 3).Draw(t, "why")), Overage: rapid.Bool().Draw(t, "overage")}
+		o := usage.Outcome{Meter: n + 1, Value: e.Quantity, Why: usage.Why(rapid.IntRange(0, 3).Draw(t, "why")),
+			Overage: rapid.Bool().Draw(t, "overage")}
 		if e.Corrects != "" {
 			o.Base = amount.FromInt(rapid.Int64Range(0, 9).Draw(t, "base"))
 		}
@@ -190,7 +193,8 @@ func (w *world) scan(t tb, q Query, holds func(record int, m calendar.Month) boo
 	if _, err := fmt.Sscanf(q.Meter, "meter-%d", &number); err != nil {
 		t.Fatalf("%v", err)
 	}
-	g := store.NewGatherer(store.SliceQuery{Meter: number, Customer: q.Customer, From: q.From, To: q.To, UpTo: q.UpTo, Wants: q.Wants}, func(s *store.Slice) error {
+	g := store.NewGatherer(store.SliceQuery{Meter: number, Customer: q.Customer, From: q.From, To: q.To, UpTo: q.UpTo,
+		Wants: q.Wants}, func(s *store.Slice) error {
 		out = append(out, linesOf(s, q.Wants)...)
 		return nil
 	})
@@ -211,14 +215,18 @@ func (w *world) scan(t tb, q Query, holds func(record int, m calendar.Month) boo
 func covered(n *Snapshot) func(record int, m calendar.Month) bool {
 	return func(record int, m calendar.Month) bool {
 		p := position(record)
-		return p.Less(n.Covered) && !slices.ContainsFunc(n.Holes, func(h Hole) bool { return h.Month == m && h.Holds(p) })
+		return p.Less(n.Covered) && !slices.ContainsFunc(n.Holes, func(h Hole) bool {
+			return h.Month == m && h.Holds(p)
+		})
 	}
 }
 
 func drawQuery(t *rapid.T, facts int) Query {
 	q := Query{
-		Tenant: fmt.Sprintf("tenant-%d", rapid.IntRange(1, 4).Draw(t, "tenant")), Meter: meterName(uint32(rapid.IntRange(1, 4).Draw(t, "meter"))),
-		From: 0, To: calendar.MaxMicros, UpTo: uint64(facts), Wants: store.Columns(rapid.IntRange(0, 15).Draw(t, "wants")),
+		Tenant: fmt.Sprintf("tenant-%d", rapid.IntRange(1, 4).Draw(t, "tenant")),
+		Meter:  meterName(uint32(rapid.IntRange(1, 4).Draw(t, "meter"))),
+		From:   0, To: calendar.MaxMicros, UpTo: uint64(facts),
+		Wants: store.Columns(rapid.IntRange(0, 15).Draw(t, "wants")),
 	}
 	if rapid.Bool().Draw(t, "one customer") {
 		q.Customer = fmt.Sprintf("customer-%d", rapid.IntRange(1, 5).Draw(t, "customer"))

@@ -119,7 +119,8 @@ func decodeManifest(name string, b []byte) (manifest, error) {
 		return m, &Damage{File: name, Offset: 44, Reason: "manifest holds impossible sizes"}
 	}
 	for at := manifestHead; at < manifestHead+holes*manifestHole; at += manifestHole {
-		m.Holes = append(m.Holes, Hole{calendar.Month(binary.LittleEndian.Uint32(b[at:])), Span{readPosition(b[at+4:]), readPosition(b[at+12:])}})
+		m.Holes = append(m.Holes, Hole{calendar.Month(binary.LittleEndian.Uint32(b[at:])),
+			Span{readPosition(b[at+4:]), readPosition(b[at+12:])}})
 	}
 	for at := manifestHead + holes*manifestHole; at < end; at += manifestFile {
 		m.Files = append(m.Files, decodeFile(b[at:]))
@@ -129,7 +130,8 @@ func decodeManifest(name string, b []byte) (manifest, error) {
 
 func decodeFile(b []byte) fileMeta {
 	return fileMeta{
-		Number: binary.LittleEndian.Uint64(b), Month: calendar.Month(binary.LittleEndian.Uint32(b[8:])), Tier: binary.LittleEndian.Uint32(b[12:]),
+		Number: binary.LittleEndian.Uint64(b), Month: calendar.Month(binary.LittleEndian.Uint32(b[8:])),
+		Tier: binary.LittleEndian.Uint32(b[12:]),
 		Span: Span{readPosition(b[16:]), readPosition(b[24:])},
 		Rows: int64(binary.LittleEndian.Uint64(b[32:])), Bytes: int64(binary.LittleEndian.Uint64(b[40:])),
 		Sums: binary.LittleEndian.Uint64(b[48:]), Digest: binary.LittleEndian.Uint64(b[56:]),

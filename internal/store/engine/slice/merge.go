@@ -13,7 +13,7 @@ import (
 	"github.com/tallystick/tallystick/internal/core/calendar"
 )
 
-// ErrStopped is returned by work whose pace told it to end.
+// ErrStopped is returned by work whose pace ended it.
 var ErrStopped = errors.New("stopped")
 
 // errChanged ends a merge whose files were lost under its hands.
@@ -107,7 +107,9 @@ func (n *Snapshot) neighbors(files []*file) ([]*file, uint32) {
 		tier = max(tier, f.Tier)
 	}
 	span := Span{From: files[0].From, To: files[fanout-1].To}
-	if rows > maxMergeRows || slices.ContainsFunc(n.Holes, func(h Hole) bool { return h.Month == files[0].Month && span.Holds(h.From) }) {
+	if rows > maxMergeRows || slices.ContainsFunc(n.Holes, func(h Hole) bool {
+		return h.Month == files[0].Month && span.Holds(h.From)
+	}) {
 		return nil, 0
 	}
 	return files[:fanout], tier
@@ -318,7 +320,8 @@ func (in *input) digest(n int) (sum uint64) {
 	series := uint64(0)
 	for i := in.at; i < in.at+n; i++ {
 		if i == in.at || !in.sameSeries(i, i-1) {
-			series = hashSeries(shared(in.values[colTenant][i].ByteArray()), shared(in.values[colMeter][i].ByteArray()), shared(in.values[colCustomer][i].ByteArray()))
+			series = hashSeries(shared(in.values[colTenant][i].ByteArray()), shared(in.values[colMeter][i].ByteArray()),
+				shared(in.values[colCustomer][i].ByteArray()))
 		}
 		d := (*amount.Decimal)(in.values[colValue][i].ByteArray())
 		sum += digest(series, uint64(in.values[colSeq][i].Int64()), calendar.Micros(in.values[colTime][i].Int64()), d)

@@ -73,7 +73,8 @@ func (r *reader) group(h *handle, g *group) error {
 		column int
 		want   string
 		bounds bounds[string]
-	}{{colTenant, r.query.Tenant, g.tenant}, {colMeter, r.query.Meter, g.meter}, {colCustomer, r.query.Customer, g.customer}} {
+	}{{colTenant, r.query.Tenant, g.tenant}, {colMeter, r.query.Meter, g.meter},
+		{colCustomer, r.query.Customer, g.customer}} {
 		if s.want == "" || s.bounds.all(s.want) {
 			continue
 		}
@@ -146,7 +147,10 @@ func (r *reader) fill(h *handle, g *group, lo, hi int) (err error) {
 	if g.customer.min == g.customer.max {
 		p.customers = append(p.customers[:0], run{g.customer.min, hi})
 	} else {
-		load(colCustomer, func(c *cursor) (err error) { p.customers, err = c.runs(p.customers[:0], lo, hi); return err })
+		load(colCustomer, func(c *cursor) (err error) {
+			p.customers, err = c.runs(p.customers[:0], lo, hi)
+			return err
+		})
 	}
 	load(colSeq, func(c *cursor) (err error) {
 		p.scratch, err = c.ints(p.scratch[:0], lo, hi)
@@ -184,7 +188,8 @@ func (r *reader) fill(h *handle, g *group, lo, hi int) (err error) {
 		want   store.Columns
 		column int
 		into   *[]string
-	}{{store.WantResources, colResource, &p.resource}, {store.WantProperties, colProperties, &p.properties}, {store.WantMembers, colMember, &p.member}} {
+	}{{store.WantResources, colResource, &p.resource}, {store.WantProperties, colProperties, &p.properties},
+		{store.WantMembers, colMember, &p.member}} {
 		if wants&s.want != 0 {
 			load(s.column, func(c *cursor) (err error) { *s.into, err = c.strings((*s.into)[:0], lo, hi); return err })
 		}
@@ -258,7 +263,8 @@ func (p *pieceRows) move(to, from int) {
 
 // cut makes a piece of rows from to to.
 func (p *pieceRows) cut(s *store.Slice, customer string, from, to int) {
-	*s = store.Slice{Customer: customer, Seq: p.seq[from:to], Time: p.time[from:to], Value: p.value[from:to], Why: p.why[from:to]}
+	*s = store.Slice{Customer: customer, Seq: p.seq[from:to], Time: p.time[from:to], Value: p.value[from:to],
+		Why: p.why[from:to]}
 	if p.corrects != nil && slices.ContainsFunc(p.corrects[from:to], func(s string) bool { return s != "" }) {
 		s.Corrects, s.Base = p.corrects[from:to], p.base[from:to]
 	}

@@ -230,7 +230,7 @@ func (s *Set) Close() error {
 	return s.cache.close()
 }
 
-// Stats tells an operator how the slices stand.
+// Stats shows an operator how the slices stand.
 type Stats struct {
 	Files   int
 	Holes   int
@@ -246,7 +246,8 @@ func (s *Set) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := Stats{
-		Files: len(s.current.files), Holes: len(s.current.Holes), Merges: s.merges, Damaged: s.damaged, Covered: s.current.Covered,
+		Files: len(s.current.files), Holes: len(s.current.Holes), Merges: s.merges, Damaged: s.damaged,
+		Covered: s.current.Covered,
 	}
 	for _, f := range s.current.files {
 		out.Rows += f.Rows

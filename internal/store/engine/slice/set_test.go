@@ -49,7 +49,8 @@ func TestSlicesAreTheJournal(t *testing.T) {
 					return
 				}
 				f := files[rapid.IntRange(0, len(files)-1).Draw(t, "file")]
-				s.Report(fmt.Errorf("somebody read: %w", &Damage{File: f.path + rapid.SampledFrom([]string{"", ".sums"}).Draw(t, "which")}))
+				s.Report(fmt.Errorf("somebody read: %w",
+					&Damage{File: f.path + rapid.SampledFrom([]string{"", ".sums"}).Draw(t, "which")}))
 			},
 			"fill": func(t *rapid.T) { w.fill(t, s) },
 			"restart": func(t *rapid.T) {
@@ -231,7 +232,8 @@ func TestEveryFlippedByteIsReadAround(t *testing.T) {
 				got = sortLines(append(got, w.scan(t, all(w), h.records)...))
 			}
 			if within += before; !slices.Equal(got, want) {
-				t.Errorf("%s flipped at %d: %d rows, want %d, %d of them before it was met", name, at, len(got), len(want), before)
+				t.Errorf("%s flipped at %d: %d rows, want %d, %d of them before it was met", name, at, len(got),
+					len(want), before)
 			}
 			n.Release()
 			for i := range missed {

@@ -20,12 +20,12 @@ import (
 //
 // Invariants:
 //
-//  1. The manifest alone says what counts. A file is complete and synced, and its name durable, before a manifest names it; a
-//     manifest is replaced by a rename. So a crash leaves the old set of files or the new one, and files that no manifest
-//     names, which the next start removes. Doing the work again after a crash gives the same rows.
-//  2. A file holds exactly one month's rows of one span of the journal. Spans of a month never overlap, files and holes alike,
-//     and lie before Covered. So every row up to Covered is in exactly one file, or in a hole, which a reader looks up in the
-//     journal, as it does with what comes after Covered.
+//  1. The manifest alone says what counts. A file is complete and synced, and its name durable, before a manifest names
+//     it; a manifest is replaced by a rename. So a crash leaves the old set of files or the new one, and files that no
+//     manifest names, which the next start removes. Doing the work again after a crash gives the same rows.
+//  2. A file holds exactly one month's rows of one span of the journal. Spans of a month never overlap, files and holes
+//     alike, and lie before Covered. So every row up to Covered is in exactly one file, or in a hole, which a reader
+//     looks up in the journal, as it does with what comes after Covered.
 //  3. Only durable records are sliced: a position that a crash could take back must not be covered.
 //  4. A file that readers use stays until the last of them has gone, named by a manifest or not.
 //

@@ -91,7 +91,8 @@ func openChecked(fs vfs.FS, name string, meta *fileMeta, block int) (*checkedFil
 		return nil, errors.Join(fmt.Errorf("open slice %s: %w", name, err), f.Close())
 	}
 	if info.Size() != meta.Bytes {
-		return nil, errors.Join(&Damage{File: name, Reason: fmt.Sprintf("has %d bytes, %d were written", info.Size(), meta.Bytes)}, f.Close())
+		return nil, errors.Join(&Damage{File: name,
+			Reason: fmt.Sprintf("has %d bytes, %d were written", info.Size(), meta.Bytes)}, f.Close())
 	}
 	return &checkedFile{name: name, file: f, size: meta.Bytes, sums: sums, block: int64(block)}, nil
 }
@@ -154,14 +155,14 @@ func (c *checkedFile) ReadAt(p []byte, off int64) (int, error) {
 }
 
 // verify reads everything.
-func (c *checkedFile) verify(tell func(bytes int64) error) error {
+func (c *checkedFile) verify(report func(bytes int64) error) error {
 	var last [1]byte
 	for at := int64(0); at < c.size; at += c.block {
 		end := min(at+c.block, c.size)
 		if _, err := c.ReadAt(last[:], end-1); err != nil {
 			return err
 		}
-		if err := tell(end - at); err != nil {
+		if err := report(end - at); err != nil {
 			return err
 		}
 	}

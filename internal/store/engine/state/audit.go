@@ -185,7 +185,8 @@ func (w *walk) open(q *store.AuditQuery) error {
 			return
 		}
 		var iter *pebble.Iterator
-		if iter, err = w.state.db.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: after(prefix)}); err == nil {
+		if iter, err = w.state.db.NewIter(&pebble.IterOptions{LowerBound: prefix,
+			UpperBound: after(prefix)}); err == nil {
 			w.sets = append(w.sets, set{iter: iter, prefix: prefix})
 		}
 	}

@@ -89,7 +89,8 @@ func TestAuditFindsWhatALookAtEveryEventFinds(t *testing.T) {
 			for _, kind := range []string{"", "meter.updated", "quota.created"} {
 				for _, source := range []string{"", "api", "system"} {
 					for _, times := range [][2]calendar.Micros{{}, {100, 200}, {0, 7}, {399, 0}, {500, 600}} {
-						q := store.AuditQuery{EntityType: entity, EntityID: id, Type: kind, Source: source, From: times[0], To: times[1], Limit: 5, Offset: 1}
+						q := store.AuditQuery{EntityType: entity, EntityID: id, Type: kind, Source: source,
+							From: times[0], To: times[1], Limit: 5, Offset: 1}
 						checkAudit(t, s, q, n)
 					}
 				}

@@ -196,10 +196,11 @@ func (s *State) SectionOf(tenant uint32, seq uint64) (out Section, ok bool, err 
 // Sections lists sections from the one with that first seq on, until fn returns false.
 func (s *State) Sections(tenant uint32, first uint64, fn func(Section) bool) error {
 	prefix := key(kindSection, tenant)
-	return s.scan(prefix, binary.BigEndian.AppendUint64(key(kindSection, tenant), first), func(k, v []byte) (bool, error) {
-		sec, err := readSection(k, v)
-		return err == nil && fn(sec), err
-	})
+	return s.scan(prefix, binary.BigEndian.AppendUint64(key(kindSection, tenant), first),
+		func(k, v []byte) (bool, error) {
+			sec, err := readSection(k, v)
+			return err == nil && fn(sec), err
+		})
 }
 
 // targetKey ends the variable part with a zero byte, which no name contains.
@@ -264,7 +265,8 @@ func (c *Checkpoint) SetMember(tenant uint32, id usage.CounterID, generation uin
 }
 
 // Member reads what SetMember wrote.
-func (s *State) Member(tenant uint32, id usage.CounterID, generation uint32, member string) (onTime, seen bool, err error) {
+func (s *State) Member(tenant uint32, id usage.CounterID, generation uint32, member string) (onTime, seen bool,
+	err error) {
 	v, err := s.get(memberKey(tenant, id, generation, member))
 	if v == nil || err != nil {
 		return false, false, err

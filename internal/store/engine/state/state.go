@@ -113,7 +113,7 @@ func Open(o Options) (*State, error) {
 	return s, nil
 }
 
-// openError tells a disk that does not serve, which may pass, from files that are not what was written.
+// openError distinguishes a disk that does not serve, which may pass, from files that are not what was written.
 func openError(dir string, err error) error {
 	var failed syscall.Errno
 	if errors.As(err, &failed) && failed != syscall.ENOENT {

@@ -70,8 +70,10 @@ func dec(s string) amount.Amount {
 
 // big and odd are folds with every field at an end of its range.
 var (
-	big = usage.Fold{Count: math.MaxInt64, Sum: dec("99999999999999999999999999.999999999999"), Min: dec("-99999999999999999999999999.999999999999"),
-		Max: dec("0.000000000001"), AtMin: 1, AtMax: math.MaxInt64, Last: dec("-0.000000000001"), LastTime: calendar.MaxMicros, LastKey: []byte("k\x00\xff"), Members: 7}
+	big = usage.Fold{Count: math.MaxInt64, Sum: dec("99999999999999999999999999.999999999999"),
+		Min: dec("-99999999999999999999999999.999999999999"),
+		Max: dec("0.000000000001"), AtMin: 1, AtMax: math.MaxInt64, Last: dec("-0.000000000001"),
+		LastTime: calendar.MaxMicros, LastKey: []byte("k\x00\xff"), Members: 7}
 	odd = usage.Fold{Count: 1, LastTime: calendar.MinMicros}
 )
 
@@ -80,12 +82,14 @@ func TestCountersAreReadAsWritten(t *testing.T) {
 	counters := []Counter{
 		{},
 		{Section: 1, Counter: usage.Counter{OnTime: odd}},
-		{Section: math.MaxUint64, Counter: usage.Counter{OnTime: big, Late: &odd, Started: true, Watermark: calendar.MaxMicros, Generation: math.MaxUint32, Manual: dec("-5.5")}},
+		{Section: math.MaxUint64, Counter: usage.Counter{OnTime: big, Late: &odd, Started: true,
+			Watermark: calendar.MaxMicros, Generation: math.MaxUint32, Manual: dec("-5.5")}},
 		{Section: 3, Counter: usage.Counter{OnTime: odd, Late: &big, Sealed: true, SealedAt: dec("12.000000000001")}},
 	}
 	s := saved(t, journal.Position{Segment: 3, Offset: 99}, func(c *Checkpoint) {
 		for i := range counters {
-			c.SetCounter(9, store.CounterPlace{Month: 5, Meter: "m", Customer: fmt.Sprint(i)}, AppendCounter(nil, &counters[i]))
+			c.SetCounter(9, store.CounterPlace{Month: 5, Meter: "m", Customer: fmt.Sprint(i)},
+				AppendCounter(nil, &counters[i]))
 		}
 	})
 	defer mustClose(t, s)
@@ -113,7 +117,9 @@ func TestEntriesAreReadAsWritten(t *testing.T) {
 	}
 	sections := []Section{
 		{First: 1, Rows: 2, MinTime: calendar.MaxMicros, MaxTime: calendar.MinMicros, Changes: true},
-		{First: 3, Rows: 1 << 20, Position: journal.Position{Segment: math.MaxUint32, Offset: math.MaxUint32}, Offset: math.MaxUint32, Adjusted: true, Entries: true, MinTime: calendar.MinMicros, MaxTime: calendar.MaxMicros},
+		{First: 3, Rows: 1 << 20, Position: journal.Position{Segment: math.MaxUint32, Offset: math.MaxUint32},
+			Offset: math.MaxUint32, Adjusted: true, Entries: true, MinTime: calendar.MinMicros,
+			MaxTime: calendar.MaxMicros},
 	}
 	target := usage.Key{Space: usage.ClientSpace, Name: "t\xff"}
 	corrected := usage.Corrected{Times: 3, TimesOnTime: 2, All: dec("-1"), OnTime: dec("0.5")}
@@ -145,7 +151,8 @@ func TestEntriesAreReadAsWritten(t *testing.T) {
 	want := func(what string, got, want any, err error) {
 		t.Helper()
 		exact := cmp.Comparer(func(a, b amount.Amount) bool { return a == b })
-		if d := cmp.Diff(want, got, exact, cmpopts.EquateComparable(tree.Tree{}), cmpopts.EquateEmpty()); err != nil || d != "" {
+		if d := cmp.Diff(want, got, exact, cmpopts.EquateComparable(tree.Tree{}), cmpopts.EquateEmpty()); err != nil ||
+			d != "" {
 			t.Errorf("%s (%v) -want +got:\n%s", what, err, d)
 		}
 	}
@@ -195,7 +202,7 @@ func TestEntriesAreReadAsWritten(t *testing.T) {
 }
 
 // Given tenants with neighboring numbers, meters whose slugs begin like one another, and names with the highest bytes
-// there are, then a scan lists in order, starts where it is told, and never shows anything of another tenant.
+// there are, then a scan lists in order, starts where it is asked to, and never shows anything of another tenant.
 func TestScansStayWithTheirTenant(t *testing.T) {
 	tenants := []uint32{1, 2, 255, 256, math.MaxUint32 - 1, math.MaxUint32}
 	var places []store.CounterPlace
@@ -213,7 +220,8 @@ func TestScansStayWithTheirTenant(t *testing.T) {
 				c.SetCounter(n, p, one)
 			}
 			// A counter at which everything was refused makes no month.
-			c.SetCounter(n, store.CounterPlace{Month: 30_000, Meter: "a", Customer: "refused"}, AppendCounter(nil, &Counter{}))
+			c.SetCounter(n, store.CounterPlace{Month: 30_000, Meter: "a", Customer: "refused"},
+				AppendCounter(nil, &Counter{}))
 			c.SetHead(Head{Number: n, ID: fmt.Sprint(n)})
 			c.SetUsed(n, n)
 			c.SetSection(n, &Section{First: uint64(n), Rows: 1})
@@ -233,7 +241,8 @@ func TestScansStayWithTheirTenant(t *testing.T) {
 				return true
 			})
 			if err != nil || !reflect.DeepEqual(got, places[from:]) {
-				t.Fatalf("tenant %d from %+v: %d counters, want %d: %v", n, places[from], len(got), len(places)-from, err)
+				t.Fatalf("tenant %d from %+v: %d counters, want %d: %v", n, places[from], len(got), len(places)-from,
+					err)
 			}
 		}
 		if list, err := s.UsedMeters(n); err != nil || !slices.Equal(list, []uint32{n}) {
@@ -248,7 +257,8 @@ func TestScansStayWithTheirTenant(t *testing.T) {
 			t.Errorf("tenant %d: a row of no section: %t, %v", n, ok, err)
 		}
 		for _, name := range []string{"a", "ab", "a\xff"} {
-			if seqs, err := s.Corrections(n, usage.Key{Space: usage.ClientSpace, Name: name}); err != nil || len(seqs) != 1 || seqs[0] != uint64(n) {
+			if seqs, err := s.Corrections(n, usage.Key{Space: usage.ClientSpace, Name: name}); err != nil ||
+				len(seqs) != 1 || seqs[0] != uint64(n) {
 				t.Errorf("tenant %d: corrections of %q: %v, %v", n, name, seqs, err)
 			}
 		}
@@ -286,8 +296,10 @@ func TestCheckpointsAreWhole(t *testing.T) {
 			after := mustOpen(t, fs)
 			want := i - 1 + uint32(step)
 			heads, err := after.Heads()
-			if err != nil || after.Position().Segment != want || want > 0 && (len(heads) != 50 || heads[49].Seq != uint64(want)) {
-				t.Errorf("checkpoint %d, step %d: position %v, %d heads, %v", i, step, after.Position(), len(heads), err)
+			if err != nil || after.Position().Segment != want ||
+				want > 0 && (len(heads) != 50 || heads[49].Seq != uint64(want)) {
+				t.Errorf("checkpoint %d, step %d: position %v, %d heads, %v", i, step, after.Position(), len(heads),
+					err)
 			}
 			mustClose(t, after)
 		}
@@ -328,7 +340,8 @@ func TestForeignStatesAreRefused(t *testing.T) {
 	newer := metaValue(storeID, journal.Position{})
 	newer[0] = Version + 1
 	var version *VersionError
-	if err := tampered(t, newer); !errors.As(err, &version) || !strings.Contains(err.Error(), "version 3") || !strings.Contains(err.Error(), "tallystick rebuild") {
+	if err := tampered(t, newer); !errors.As(err, &version) || !strings.Contains(err.Error(), "version 3") ||
+		!strings.Contains(err.Error(), "tallystick rebuild") {
 		t.Errorf("another version: %v", err)
 	}
 	for what, meta := range map[string][]byte{
@@ -338,7 +351,8 @@ func TestForeignStatesAreRefused(t *testing.T) {
 		"none":           nil,
 	} {
 		var damage *DamageError
-		if err := tampered(t, meta); !errors.As(err, &damage) || !strings.Contains(err.Error(), "tallystick rebuild") || !strings.Contains(err.Error(), "state") {
+		if err := tampered(t, meta); !errors.As(err, &damage) || !strings.Contains(err.Error(), "tallystick rebuild") ||
+			!strings.Contains(err.Error(), "state") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -346,7 +360,8 @@ func TestForeignStatesAreRefused(t *testing.T) {
 
 // Values that were not written by this package are refused, never read as something else.
 func TestCutValuesAreRefused(t *testing.T) {
-	whole := AppendCounter(nil, &Counter{Section: 300, Counter: usage.Counter{OnTime: big, Late: &big, Sealed: true, SealedAt: dec("1.5")}})
+	whole := AppendCounter(nil, &Counter{Section: 300,
+		Counter: usage.Counter{OnTime: big, Late: &big, Sealed: true, SealedAt: dec("1.5")}})
 	for n := range whole {
 		if _, err := ReadCounter(whole[:n]); err == nil {
 			t.Errorf("the first %d of %d bytes were read as a counter", n, len(whole))

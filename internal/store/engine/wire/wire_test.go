@@ -12,7 +12,8 @@ func TestReaderReadsInOrderAndSharesMemory(t *testing.T) {
 	b = amount.AppendBinary(b, amount.FromInt(42))
 	b = append(b, "tail"...)
 	r := Reader{Rest: b}
-	if c, u, v, a := r.Byte(), r.Uvarint(), r.Varint(), r.Amount(); c != 7 || u != 300 || v != -5 || a != amount.FromInt(42) {
+	if c, u, v, a := r.Byte(), r.Uvarint(), r.Varint(),
+		r.Amount(); c != 7 || u != 300 || v != -5 || a != amount.FromInt(42) {
 		t.Errorf("read %d, %d, %d, %s", c, u, v, a)
 	}
 	tail := r.Take(4)
