@@ -21,7 +21,7 @@ var PlanKind = entity.Kind[Plan]{
 
 // AssignmentKind is which customer has which plans; see AssignmentID.
 var AssignmentKind = entity.Kind[Assignment]{
-	Name: "plan_assignment", Version: 2, Critical: true,
+	Name: "plan_assignment", Version: 1, Critical: true,
 	ID:     func(a *Assignment) string { return AssignmentID(a.Customer) },
 	Encode: encodeAssignment,
 	Decode: decodeAssignment,
@@ -82,7 +82,6 @@ type (
 	}
 	assignmentShape struct {
 		Plans []datedShape `json:"plans"`
-		Plan  string       `json:"plan,omitempty"` // of version 1
 	}
 	datedShape struct {
 		From calendar.Micros `json:"from"`
@@ -104,14 +103,10 @@ func encodeAssignment(a *Assignment) []byte {
 	return entity.Shape(out)
 }
 
-// decodeAssignment also reads version 1: one plan without a date, which is in force for as long as its row is the last.
 func decodeAssignment(e *entity.Entity) (Assignment, error) {
 	var in assignmentShape
 	if err := json.Unmarshal(e.Data, &in); err != nil {
 		return Assignment{}, err
-	}
-	if e.Version == 1 && in.Plan != "" {
-		in.Plans = []datedShape{{Plan: in.Plan}}
 	}
 	out := Assignment{}
 	if e.ID != tenant.Self {

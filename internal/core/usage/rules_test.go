@@ -21,7 +21,7 @@ import (
 //	meter SLUG AGG [options]  one more meter; options are those of the contract: lateness= key_fields=(a, b) …
 //	patch-meter SLUG option…  a change of a meter
 //	send [now=T] [details] [atomic]    a batch; each input line is an event, its properties written p.name=JSON scalar
-//	orders [totals]           the batch in every order, each with every fact sent twice, on a ledger of the same meters
+//	orders [totals]           the batch in every order, every fact sent twice, on a ledger of the same meters
 //	counter SLUG CUSTOMER MONTH, rows, adjustments    what can be read
 //	adjust SLUG CUSTOMER MONTH amount=A reason=R       a person's adjustment
 //	close MONTH               the close of a period

@@ -17,14 +17,15 @@ import (
 //
 // Invariants
 //
-//	I1  A record is not written before the sync of the record ahead of it returned. So at most one record, the last of
-//	    the last segment, can be torn, and everything ahead of it was durable when it was written.
+//	I1  A record is not written before the sync of the record ahead of it returned. So at most one record, the last
+//	    of the last segment, can be torn, and everything ahead of it was durable when it was written.
 //	I2  A record is written only where the file held synced zeros. So whatever follows the last record is zero, or is
 //	    the one torn record; anything else was not written by this code and is damage.
 //	I3  A record's checks cover the store, segment and offset it was written for. So no old, moved or foreign bytes
 //	    can pass for a record.
-//	I4  A segment's header says where its predecessor ended, and is synced before the segment takes its first record. So
-//	    the length of every sealed segment is known without reading it, and a record in segment n+1 implies that header.
+//	I4  A segment's header says where its predecessor ended, and is synced before the segment takes its first
+//	    record. So the length of every sealed segment is known without reading it, and a record in segment n+1
+//	    implies that header.
 //	I5  No write or sync that failed is tried again: the page cache may then claim what the disk does not have. The
 //	    journal is poisoned, and every later call returns the first failure.
 //
@@ -48,22 +49,23 @@ import (
 //
 // What a crash leaves, between each pair of steps
 //
-//	- preparing, before the rename is durable: n+1.tmp, n+1, both or neither. Nothing was ever written to it but zeros.
-//	  Open removes the temporary file. A file n+1 whose header block is zero is a ready one, and Recover takes it over
-//	  after reading that it is zero throughout: a segment that lost its header to a bad disk looks the same at the
-//	  front.
-//	- the directory was not synced but the process alone died: Open syncs the directory, so the file taken over stays.
-//	- rolling, before the header's sync returned: the header's 64 bytes share a disk sector, so the header is absent (n
-//	  is the last segment, n+1 is ready) or whole (n+1 is the last segment, without records). Both hold the same
-//	  records: by I1 those of n are all durable. The header has a block of its own, so no record write ever rewrites the
-//	  block it is in.
-//	- appending, before the sync returned: any subset of the record's blocks. Whole by luck: it is kept; its answer was
-//	  never given, which is allowed. Otherwise it is cut: its bytes become zeros, synced, before anything is appended
-//	  (I2).
+//	- preparing, before the rename is durable: n+1.tmp, n+1, both or neither. Nothing was ever written to it but
+//	  zeros. Open removes the temporary file. A file n+1 whose header block is zero is a ready one, and Recover
+//	  takes it over after reading that it is zero throughout: a segment that lost its header to a bad disk looks the
+//	  same at the front.
+//	- the directory was not synced but the process alone died: Open syncs the directory, so the file taken over
+//	  stays.
+//	- rolling, before the header's sync returned: the header's 64 bytes share a disk sector, so the header is absent
+//	  (n is the last segment, n+1 is ready) or whole (n+1 is the last segment, without records). Both hold the same
+//	  records: by I1 those of n are all durable. The header has a block of its own, so no record write ever rewrites
+//	  the block it is in.
+//	- appending, before the sync returned: any subset of the record's blocks. Whole by luck: it is kept; its answer
+//	  was never given, which is allowed. Otherwise it is cut: its bytes become zeros, synced, before anything is
+//	  appended (I2).
 //	- cutting: some of its blocks are zero now. It stays torn, and the next start cuts it again.
-//	- a sync failed and the process ended as it must, but the machine lived: the last record (or header) may sit in the
-//	  page cache, marked clean, absent from the disk. Recover cannot see that. So it writes the last record over itself
-//	  and syncs, before replaying any: what was replayed is on the disk.
+//	- a sync failed and the process ended as it must, but the machine lived: the last record (or header) may sit in
+//	  the page cache, marked clean, absent from the disk. Recover cannot see that. So it writes the last record over
+//	  itself and syncs, before replaying any: what was replayed is on the disk.
 //
 // Torn or damaged
 //
@@ -80,8 +82,8 @@ import (
 //   - Truncating a segment when it is sealed. It saves less than one record of space per segment, costs another
 //     metadata sync while the committer waits, and adds a crash window in which a length on disk disagrees with a
 //     header. The zeros stay, every file has the length its header states, and a shorter or longer one is damage.
-//   - Letting recycled segments keep old bytes, as some write-ahead logs do: their end is "the first record that looks
-//     wrong", which cannot distinguish a torn record from a rotten one. Here I2 can.
+//   - Letting recycled segments keep old bytes, as some write-ahead logs do: their end is "the first record that
+//     looks wrong", which cannot distinguish a torn record from a rotten one. Here I2 can.
 
 // DefaultSegmentBytes is a compromise: less than a second to write when preparing, and few enough files at a terabyte.
 const DefaultSegmentBytes = 64 << 20
