@@ -134,7 +134,7 @@ func (t *tree) judge(from room, importPath string) (what, do string) {
 	to := roomOf(dir)
 	switch {
 	case to.kind == unknown:
-		// Reported by everyPackageHasARoom, where it can be mended.
+		// Reported by everyPackageHasARoom, where it can be fixed.
 		return "", ""
 	case to.kind == harness:
 		return fmt.Sprintf("imports %s, which is for tests", dir), "move what is shared to the floor that owns it"

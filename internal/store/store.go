@@ -46,7 +46,7 @@ func (b *Batch) Check() error {
 
 // Store makes facts permanent. All methods are safe for concurrent use. Besides the errors they name, they return
 // problem.Busy when queues are full and problem.Unavailable when the store cannot commit or read now; nothing was then
-// changed, except that a context that ends while a commit is under way leaves its fate unknown: a retry is absorbed.
+// changed, except that a context that ends while a commit is under way leaves its outcome unknown: a retry is absorbed.
 type Store interface {
 	// Record judges and commits the batch's facts and answers when all that the verdicts rest on is durable. Verdicts
 	// stand in the order of the events. A closed tenant knows its facts as duplicates and refuses all others. Of an

@@ -10,7 +10,7 @@ import (
 	"github.com/tallystick/tallystick/internal/core/problem"
 )
 
-// keepCorrection decides a correction: it takes from its target what it does not say, and shares its fate.
+// keepCorrection decides a correction: it takes from its target what it does not say, and shares its outcome.
 func keepCorrection(st State, f *Fact, seq uint64, now calendar.Micros, row *Row) *problem.Error {
 	e := f.Event
 	target, err := st.Target(KeyOfID(e.Corrects))

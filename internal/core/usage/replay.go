@@ -74,7 +74,7 @@ func (r *replay) decide(rows []Arrival) {
 	}
 }
 
-// correct notes a correction, which shares its target's fate.
+// correct notes a correction, which shares its target's outcome.
 func (r *replay) correct(a *Arrival) {
 	f := r.facts[KeyOfID(a.Corrects)]
 	o := Outcome{Value: a.Value, Why: f.why}

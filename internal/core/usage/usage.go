@@ -67,7 +67,7 @@ const (
 	OnTime       Why = iota
 	TooLate          // older than the watermark less the lateness window
 	PeriodClosed     // its month was closed when it arrived
-	TargetWas        // a correction shares the fate of an adjusted target
+	TargetWas        // a correction shares the outcome of an adjusted target
 )
 
 func (w Why) String() string {

@@ -128,11 +128,11 @@ func Run(ctx context.Context, s Source, o Options) (Report, error) {
 }
 
 func (r *run) all(out output) error {
-	for i := range r.books {
-		if err := r.book(&r.books[i], out); err != nil {
-			return fmt.Errorf("export tenant %s: %w", r.books[i].Tenant, err)
+	for i := range r.ledgers {
+		if err := r.export(&r.ledgers[i], out); err != nil {
+			return fmt.Errorf("export tenant %s: %w", r.ledgers[i].Tenant, err)
 		}
-		if r.books[i].Tenant != tenant.Operator {
+		if r.ledgers[i].Tenant != tenant.Operator {
 			r.report.Tenants++
 		}
 	}
@@ -143,28 +143,28 @@ type run struct {
 	ctx     context.Context
 	source  Source
 	options Options
-	books   []book
+	ledgers []exported
 	done    uint64
 	total   uint64
 	report  Report
 }
 
-// book is one tenant's ledger up to where it stood when the run began.
-type book struct {
+// exported is one tenant's ledger up to where it stood when the run began.
+type exported struct {
 	Ledger
 	after uint64 // the last row that was exported before
 }
 
-// output takes the rows of one book after another.
+// output takes the rows of one ledger after another.
 type output interface {
 	// resume returns after which row of the tenant the output wants to go on.
 	resume(tenant string) (after uint64, err error)
 	// write takes a row that the filter wants.
-	write(b *book, r Row) error
+	write(b *exported, r Row) error
 	// reached says that all rows up to that one were looked at; the output may end a part there.
-	reached(b *book, seq uint64) error
+	reached(b *exported, seq uint64) error
 	// finish ends the tenant's last part at the given row.
-	finish(b *book, seq uint64) error
+	finish(b *exported, seq uint64) error
 	// end releases everything, also after a failure.
 	end() error
 }
@@ -181,12 +181,12 @@ func (r *run) plan() error {
 	all, err := r.source.Ledgers(r.ctx, r.options.Filter)
 	for _, l := range all {
 		r.total += l.Head
-		r.books = append(r.books, book{Ledger: l})
+		r.ledgers = append(r.ledgers, exported{Ledger: l})
 	}
 	return err
 }
 
-func (r *run) book(b *book, out output) (err error) {
+func (r *run) export(b *exported, out output) (err error) {
 	if b.after, err = out.resume(b.Tenant); err != nil {
 		return err
 	}
@@ -207,7 +207,7 @@ func (r *run) book(b *book, out output) (err error) {
 }
 
 // some hands on rows and returns the last that was looked at.
-func (r *run) some(b *book, after uint64, out output) (last uint64, err error) {
+func (r *run) some(b *exported, after uint64, out output) (last uint64, err error) {
 	return r.source.Rows(r.ctx, &b.Ledger, after, r.options.Kind, r.options.Filter, func(row Row) error {
 		r.report.Rows++
 		return out.write(b, row)

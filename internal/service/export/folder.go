@@ -158,7 +158,7 @@ func (f *folder) resume(tenant string) (uint64, error) {
 	return after, nil
 }
 
-func (f *folder) write(b *book, r Row) error {
+func (f *folder) write(b *exported, r Row) error {
 	if err := f.begin(b, b.after+1); err != nil {
 		return err
 	}
@@ -167,7 +167,7 @@ func (f *folder) write(b *book, r Row) error {
 }
 
 // begin opens a part that will hold what was looked at from row first on.
-func (f *folder) begin(b *book, first uint64) error {
+func (f *folder) begin(b *exported, first uint64) error {
 	if f.part != nil {
 		return nil
 	}
@@ -184,7 +184,7 @@ func (f *folder) begin(b *book, first uint64) error {
 	return nil
 }
 
-func (f *folder) reached(b *book, seq uint64) error {
+func (f *folder) reached(b *exported, seq uint64) error {
 	if f.part == nil || f.part.rows < f.run.options.PartRows {
 		return nil
 	}
@@ -192,7 +192,7 @@ func (f *folder) reached(b *book, seq uint64) error {
 }
 
 // finish ends the last part. A tenant of whom nothing was wanted gets an empty part, which says that it was looked at.
-func (f *folder) finish(b *book, seq uint64) error {
+func (f *folder) finish(b *exported, seq uint64) error {
 	if b.after >= seq {
 		return nil
 	}
@@ -202,7 +202,7 @@ func (f *folder) finish(b *book, seq uint64) error {
 	return f.endPart(b, seq)
 }
 
-func (f *folder) endPart(b *book, last uint64) error {
+func (f *folder) endPart(b *exported, last uint64) error {
 	p := f.part
 	f.part = nil
 	b.after = last

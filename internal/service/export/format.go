@@ -17,7 +17,7 @@ import (
 
 // encoder writes rows in one format. What it has written is whole after close.
 type encoder interface {
-	write(b *book, r Row) error
+	write(b *exported, r Row) error
 	close() error
 }
 
@@ -62,7 +62,7 @@ type typed[T any] struct {
 	record func(*Ledger, *ledger.Row) (T, error)
 }
 
-func (t *typed[T]) write(b *book, r Row) error {
+func (t *typed[T]) write(b *exported, r Row) error {
 	if r.ledger == nil {
 		var rec T
 		if err := json.Unmarshal(r.record, &rec); err != nil {

@@ -8,8 +8,8 @@ func newStream(r *run) (*stream, error) {
 	return &stream{e}, err
 }
 
-func (*stream) resume(string) (uint64, error) { return 0, nil }
-func (s *stream) write(b *book, r Row) error  { return s.encoder.write(b, r) }
-func (*stream) reached(*book, uint64) error   { return nil }
-func (*stream) finish(*book, uint64) error    { return nil }
-func (s *stream) end() error                  { return s.close() }
+func (*stream) resume(string) (uint64, error)    { return 0, nil }
+func (s *stream) write(b *exported, r Row) error { return s.encoder.write(b, r) }
+func (*stream) reached(*exported, uint64) error  { return nil }
+func (*stream) finish(*exported, uint64) error   { return nil }
+func (s *stream) end() error                     { return s.close() }

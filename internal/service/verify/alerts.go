@@ -37,7 +37,7 @@ func newAlerts(follows bool) alerts {
 }
 
 // followAlerts takes a row in, when it was noted.
-func (b *book) followAlerts(r *ledger.Row) error {
+func (b *recount) followAlerts(r *ledger.Row) error {
 	a := &b.alerts
 	if !a.follows {
 		return nil
@@ -68,13 +68,13 @@ func (b *book) followAlerts(r *ledger.Row) error {
 }
 
 // endSection ends what one commit may have left behind.
-func (b *book) endSection() {
+func (b *recount) endSection() {
 	b.missedAlerts()
 	b.alerts.section = 0
 }
 
 // missedAlerts reports what was due and did not come.
-func (b *book) missedAlerts() {
+func (b *recount) missedAlerts() {
 	due := b.alerts.due
 	b.alerts.due = nil
 	if b.alerts.section >= quota.MaxAlerts {
@@ -94,7 +94,7 @@ func (b *book) missedAlerts() {
 }
 
 // followEvent adds to what is used, and lists the alerts that the fact makes due.
-func (b *book) followEvent(r *ledger.Row) error {
+func (b *recount) followEvent(r *ledger.Row) error {
 	a, e := &b.alerts, r.Event
 	for i := range e.Outcomes {
 		o := &e.Outcomes[i]
@@ -131,7 +131,7 @@ func (b *book) followEvent(r *ledger.Row) error {
 }
 
 // uses is what an outcome adds to what is used. A corrected fact counts while it is above zero.
-func (b *book) uses(e *usage.Row, o *usage.Outcome, a meter.Aggregation) (amount.Amount, error) {
+func (b *recount) uses(e *usage.Row, o *usage.Outcome, a meter.Aggregation) (amount.Amount, error) {
 	if a == meter.Sum {
 		return o.Value, nil
 	}
@@ -155,7 +155,7 @@ func (b *book) uses(e *usage.Row, o *usage.Outcome, a meter.Aggregation) (amount
 	return amount.Zero, err
 }
 
-func (b *book) wantAlerts(m *meter.Meter, id usage.CounterID, at calendar.Micros) {
+func (b *recount) wantAlerts(m *meter.Meter, id usage.CounterID, at calendar.Micros) {
 	a := &b.alerts
 	l := a.rules[b.quotas.assigned[id.Customer].At(at).Plan].Limit(m.Slug)
 	if l == nil || !usage.AddsUp(m.Aggregation) {

@@ -13,7 +13,7 @@ import (
 )
 
 // compareCounters holds every counter against its rows, and every row's counter against the listing.
-func (b *book) compareCounters() error {
+func (b *recount) compareCounters() error {
 	var last store.CounterPlace
 	var failed error
 	err := b.v.Counters(store.CounterPlace{}, func(p store.CounterPlace, got *usage.Counter) bool {
@@ -36,7 +36,7 @@ func (b *book) compareCounters() error {
 	return nil
 }
 
-func (b *book) compareListed(p store.CounterPlace, got *usage.Counter) error {
+func (b *recount) compareListed(p store.CounterPlace, got *usage.Counter) error {
 	m, ok := b.entities.meters[p.Meter]
 	if !ok {
 		b.differs("counter "+place(p), "no such meter", "a counter of it")
@@ -58,7 +58,7 @@ func (b *book) compareListed(p store.CounterPlace, got *usage.Counter) error {
 	return nil
 }
 
-func (b *book) compareCounter(what string, t *tally, id usage.CounterID, a meter.Aggregation, got *usage.Counter) {
+func (b *recount) compareCounter(what string, t *tally, id usage.CounterID, a meter.Aggregation, got *usage.Counter) {
 	b.compareFold(what+", on-time rows", &t.onTime, &got.OnTime)
 	b.compareFold(what+", all rows", t.allRows(), got.All())
 	if t.started != got.Started || t.watermark != got.Watermark {
@@ -84,7 +84,7 @@ func (b *book) compareCounter(what string, t *tally, id usage.CounterID, a meter
 }
 
 // compareSeal checks the total at the close, and that what came later adds up to what the total has moved since.
-func (b *book) compareSeal(what string, t *tally, a meter.Aggregation, total amount.Amount, got *usage.Counter) {
+func (b *recount) compareSeal(what string, t *tally, a meter.Aggregation, total amount.Amount, got *usage.Counter) {
 	if t.base != nil {
 		if want := t.base.SealedTotal(a); want != got.SealedTotal(a) {
 			b.differs(what+", sealed total", want, got.SealedTotal(a))
@@ -101,7 +101,7 @@ func (b *book) compareSeal(what string, t *tally, a meter.Aggregation, total amo
 	}
 }
 
-func (b *book) compareFold(what string, want, got *usage.Fold) {
+func (b *recount) compareFold(what string, want, got *usage.Fold) {
 	if want.Equal(got) {
 		return
 	}

@@ -57,7 +57,7 @@ func sumOf(e *entity.Entity) [sha256.Size]byte {
 }
 
 // noteChange takes a change row in.
-func (b *book) noteChange(r *ledger.Row) error {
+func (b *recount) noteChange(r *ledger.Row) error {
 	e := r.Entity()
 	if e.IsZero() {
 		return nil
@@ -111,7 +111,7 @@ func (n *entities) note(e *entity.Entity) error {
 }
 
 // compareEntities holds the entities of every kind against the changes that made them, and the lists by their terms.
-func (b *book) compareEntities() error {
+func (b *recount) compareEntities() error {
 	names := map[string]bool{}
 	for _, d := range b.entities.kinds.All() {
 		names[d.Name] = true
@@ -127,7 +127,7 @@ func (b *book) compareEntities() error {
 	return b.compareUse()
 }
 
-func (b *book) compareKind(kind string) error {
+func (b *recount) compareKind(kind string) error {
 	want := b.entities.latest[kind]
 	met := map[string]bool{}
 	list := func(p store.Page) ([]entity.Entity, error) { return b.v.Entities(kind, p) }
@@ -161,7 +161,7 @@ func (b *book) compareKind(kind string) error {
 	return nil
 }
 
-func (b *book) compareTerm(kind string, t entity.Term, want []string) error {
+func (b *recount) compareTerm(kind string, t entity.Term, want []string) error {
 	var got []string
 	list := func(p store.Page) ([]entity.Entity, error) { return b.v.EntitiesBy(kind, t, p) }
 	if err := eachEntity(list, func(e *entity.Entity) { got = append(got, e.ID) }); err != nil {
@@ -203,7 +203,7 @@ func eachEntity(list func(store.Page) ([]entity.Entity, error), fn func(*entity.
 }
 
 // compareUse holds which meters have events against the rows.
-func (b *book) compareUse() error {
+func (b *recount) compareUse() error {
 	for number, m := range b.entities.numbers {
 		used, err := b.v.MeterUsed(number)
 		if err != nil {
@@ -217,7 +217,7 @@ func (b *book) compareUse() error {
 }
 
 // compareMonths holds the list of months against the counters.
-func (b *book) compareMonths() error {
+func (b *recount) compareMonths() error {
 	want := map[calendar.Month]bool{}
 	for id := range b.counters {
 		want[id.Month] = true
@@ -248,7 +248,7 @@ func (b *book) compareMonths() error {
 }
 
 // compareManual finds every person's adjustment again by its id.
-func (b *book) compareManual() error {
+func (b *recount) compareManual() error {
 	for i := range b.entities.manual {
 		want := b.entities.manual[i]
 		want.Reverted = b.entities.reverted[want.ID]

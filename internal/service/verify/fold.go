@@ -54,7 +54,7 @@ type part struct {
 	quantity amount.Amount
 }
 
-func (b *book) tally(id usage.CounterID) *tally {
+func (b *recount) tally(id usage.CounterID) *tally {
 	t := b.counters[id]
 	if t == nil {
 		t = &tally{}
@@ -65,7 +65,7 @@ func (b *book) tally(id usage.CounterID) *tally {
 }
 
 // fold is the second pass.
-func (b *book) fold() error {
+func (b *recount) fold() error {
 	look := newLookups(b)
 	err := b.v.PrunedSections(1, func(s *ledger.Section) error {
 		for i := range s.Rows {
@@ -96,7 +96,7 @@ func (b *book) fold() error {
 	return b.foldManual()
 }
 
-func (b *book) foldRow(r *ledger.Row) error {
+func (b *recount) foldRow(r *ledger.Row) error {
 	month := r.Event.Month()
 	period := b.entities.periods[month]
 	late := period.Closed && r.Seq > period.Seq
@@ -123,7 +123,7 @@ func (b *book) foldRow(r *ledger.Row) error {
 
 // foldFact adds a fact to the folds that it counts in. beforeClose is false in an open period, where there is nothing
 // to seal.
-func (b *book) foldFact(t *tally, id usage.CounterID, r *ledger.Row, o *usage.Outcome, beforeClose bool) error {
+func (b *recount) foldFact(t *tally, id usage.CounterID, r *ledger.Row, o *usage.Outcome, beforeClose bool) error {
 	c := b.corrections[factID{r.Event.Key, o.Meter}]
 	if c == nil {
 		c = &corrections{}
@@ -186,7 +186,7 @@ func left(in bool, value amount.Amount, c change) (part, error) {
 }
 
 // member notes a unique meter's member and returns where it stood before.
-func (b *book) member(id usage.CounterID, name string, onTime, all, sealed part) seen {
+func (b *recount) member(id usage.CounterID, name string, onTime, all, sealed part) seen {
 	if name == "" {
 		return 0
 	}
@@ -247,7 +247,7 @@ func copyOf(f *usage.Fold) *usage.Fold {
 }
 
 // foldManual adds what people added.
-func (b *book) foldManual() error {
+func (b *recount) foldManual() error {
 	for i := range b.entities.manual {
 		a := &b.entities.manual[i]
 		id := usage.CounterID{Meter: a.Meter, Customer: a.Customer, Month: a.Month}

@@ -34,7 +34,7 @@ func newBygone(v store.View) bygone {
 }
 
 // note takes a change in.
-func (b *book) noteBygone(e *entity.Entity) (err error) {
+func (b *recount) noteBygone(e *entity.Entity) (err error) {
 	if b.bygone.horizon, err = b.bygone.horizon.With(e); err != nil {
 		return err
 	}
@@ -53,14 +53,14 @@ func (b *book) noteBygone(e *entity.Entity) (err error) {
 }
 
 // met notes that a row is there.
-func (b *book) met(seq uint64) {
+func (b *recount) met(seq uint64) {
 	if _, asked := b.bygone.lasts[seq]; asked {
 		b.bygone.lasts[seq] = true
 	}
 }
 
 // settleBygone decides, after the first pass, which months have left. The last row leaves first, so it shows.
-func (b *book) settleBygone() {
+func (b *recount) settleBygone() {
 	for _, a := range b.bygone.horizon.Archives {
 		if a.Last > 0 && !b.bygone.lasts[a.Last] {
 			b.bygone.left[a.Month] = true
@@ -74,7 +74,7 @@ func (b *book) settleBygone() {
 }
 
 // foldBases gives the counters of months that have left what their base says.
-func (b *book) foldBases() {
+func (b *recount) foldBases() {
 	for id, c := range b.bygone.bases {
 		if !b.bygone.left[id.Month] {
 			continue
@@ -87,13 +87,13 @@ func (b *book) foldBases() {
 }
 
 // inBase reports whether a person's adjustment is in the base of its counter already.
-func (b *book) inBase(id usage.CounterID, seq uint64) bool {
+func (b *recount) inBase(id usage.CounterID, seq uint64) bool {
 	c, ok := b.bygone.bases[id]
 	return ok && b.bygone.left[id.Month] && seq <= c.seq
 }
 
 // checkGone wants the rows that are not there to be those of an archive.
-func (b *book) checkGone(s *ledger.Section) {
+func (b *recount) checkGone(s *ledger.Section) {
 	if s.Gone == 0 {
 		return
 	}

@@ -20,13 +20,13 @@ const (
 
 // lookups finds rows again by their keys.
 type lookups struct {
-	b          *book
+	b          *recount
 	every      uint64
 	events     uint64
 	want, have []byte
 }
 
-func newLookups(b *book) *lookups {
+func newLookups(b *recount) *lookups {
 	return &lookups{b: b, every: max(1, (b.head.Seq+maxLookups-1)/maxLookups, (b.work+maxLookupWork-1)/maxLookupWork)}
 }
 

@@ -38,7 +38,7 @@ func (q *quotas) note(e *entity.Entity) error {
 }
 
 // compareTallies adds the counters of each meter and month up and holds the sum against what quotas are judged by.
-func (b *book) compareTallies() error {
+func (b *recount) compareTallies() error {
 	type tallied struct {
 		meter uint32
 		month calendar.Month

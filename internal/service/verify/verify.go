@@ -84,7 +84,7 @@ func Run(ctx context.Context, s Ledgers, o Options) (Report, error) {
 	}
 	for _, id := range ids {
 		err := s.View(ctx, id, func(v store.View) error {
-			b, err := newBook(r, id, v)
+			b, err := newRecount(r, id, v)
 			if err != nil {
 				return err
 			}

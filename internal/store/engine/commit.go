@@ -428,7 +428,7 @@ func (e *Engine) fail(err error) bool {
 	return false
 }
 
-// abandon answers those who wait that their fate is unknown, now and from now on.
+// abandon answers those who wait that their outcome is unknown, now and from now on.
 func (e *Engine) abandon(g *group) {
 	e.queue.close()
 	for {

@@ -100,10 +100,10 @@ type Engine struct {
 	reindexer  *state.Reindexer // the checkpointer's
 	replayer   decoder
 
-	books sync.Map // id → *book, durable ones
-	queue *queue
-	lobby fifo      // of updates for tenants that do not exist yet; guarded by queue.mu
-	works sync.Pool // *work of Record
+	books    sync.Map // id → *book, durable ones
+	queue    *queue
+	founding fifo      // of updates for tenants that do not exist yet; guarded by queue.mu
+	works    sync.Pool // *work of Record
 	// waiting are the cells that batches have brought along and that are not answered yet.
 	waiting atomic.Int64
 	pool    sync.Pool
@@ -206,7 +206,7 @@ func (e *Engine) Record(ctx context.Context, batch store.Batch) ([]usage.Verdict
 
 // Update implements store.Store.
 func (e *Engine) Update(ctx context.Context, id string, fn func(store.Tx) error) error {
-	queued := &e.lobby
+	queued := &e.founding
 	if b, ok := e.books.Load(id); ok {
 		queued = &b.(*book).queued
 	}

@@ -12,7 +12,7 @@ import (
 // Import implements store.Store.
 func (e *Engine) Import(ctx context.Context, id string, s ledger.Section) error {
 	w := &work{tenantID: id, imported: &s, done: make(chan struct{}, 1), bound: importBound(s.Rows)}
-	queued := &e.lobby
+	queued := &e.founding
 	if b, ok := e.books.Load(id); ok {
 		queued = &b.(*book).queued
 	}

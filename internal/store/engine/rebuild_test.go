@@ -72,7 +72,7 @@ func TestRebuildThatFailsLeavesWhatWas(t *testing.T) {
 	if err := Rebuild(small(fs, now)); err == nil {
 		t.Fatal("a damaged journal was rebuilt from")
 	}
-	damaged(t, fs, "data/journal", name, 8192) // the same bit again: mended
+	damaged(t, fs, "data/journal", name, 8192) // the same bit again: fixed
 	inOrder(t, fs, now)
 }
 

@@ -576,7 +576,7 @@ func TestSlicesThatCannotBeWritten(t *testing.T) {
 	broken = false
 	mu.Unlock()
 	if err := e.Settle(context.Background()); err != nil {
-		t.Errorf("after the disk was mended: %v", err)
+		t.Errorf("after the disk was fixed: %v", err)
 	}
 	if e.slicer.set.Covered() != e.journal.End() {
 		t.Error("not all is covered")

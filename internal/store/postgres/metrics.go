@@ -43,7 +43,7 @@ func newMetrics(r prometheus.Registerer, s *Store) *metrics {
 		Name: "retries_total",
 		Help: "Transactions tried again, by what made them fail."}, []string{"cause"})
 	m.collectors = append(m.collectors, m.retries)
-	m.resolved = m.counter("lost_commits_total", "Commits whose answer was lost and whose fate was found out.")
+	m.resolved = m.counter("lost_commits_total", "Commits whose answer was lost and whose outcome was found out.")
 	m.busy = m.counter("busy_total", "Batches refused because too much waited.")
 	m.gaugeFunc("queue_facts", "Facts that wait to be committed.", func() float64 {
 		n, _ := s.queued()

@@ -8,7 +8,7 @@ import (
 	"github.com/tallystick/tallystick/internal/core/usage"
 )
 
-// Corrections: they name what they correct, share its fate and never rewrite it.
+// Corrections: they name what they correct, share its outcome and never rewrite it.
 var correctionCases = []Case{
 	{"a correction takes what it does not say from its target", func(w *world) {
 		w.create(acme, NewMeter("calls", meter.Sum))

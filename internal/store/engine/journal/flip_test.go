@@ -49,11 +49,11 @@ func TestEveryFlippedBitIsFound(t *testing.T) {
 			flips++
 			b[bit/8] ^= 1 << (bit % 8)
 			at := Position{Segment: number, Offset: uint32(bit / 8)}
-			mended, err := findFlip(fs, end, at)
+			fixed, err := findFlip(fs, end, at)
 			if err != nil {
 				t.Fatalf("bit %d of the byte at %s: %v", bit%8, at, err)
 			}
-			if !mended {
+			if !fixed {
 				b[bit/8] ^= 1 << (bit % 8)
 			}
 		}
@@ -81,7 +81,7 @@ func stride(b []byte, bit int) int {
 }
 
 // findFlip recovers the journal with a bit flipped at the position, and reports whether that undid the flip.
-func findFlip(fs vfs.FS, end, flipped Position) (mended bool, err error) {
+func findFlip(fs vfs.FS, end, flipped Position) (fixed bool, err error) {
 	j, err := recoverFlipped(fs, end, flipRecords)
 	if flipped.Segment == end.Segment && flipped.Offset >= end.Offset {
 		if err != nil {

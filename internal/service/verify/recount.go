@@ -13,8 +13,8 @@ import (
 	"github.com/tallystick/tallystick/internal/store"
 )
 
-// book is one tenant under examination.
-type book struct {
+// recount is one tenant under examination.
+type recount struct {
 	*run
 	id   string
 	v    store.View
@@ -75,12 +75,12 @@ func (n *names) of(space byte, parts ...string) (out identity) {
 	return out
 }
 
-func newBook(r *run, id string, v store.View) (*book, error) {
+func newRecount(r *run, id string, v store.View) (*recount, error) {
 	plans, err := store.List(v, &quota.PlanKind, store.Page{Limit: 1})
 	if err != nil {
 		return nil, fmt.Errorf("list plans: %w", err)
 	}
-	return &book{
+	return &recount{
 		run: r, id: id, v: v, head: v.Head(),
 		names:       names{[2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}},
 		identities:  map[identity]struct{}{},
@@ -95,12 +95,12 @@ func newBook(r *run, id string, v store.View) (*book, error) {
 	}, nil
 }
 
-func (b *book) differs(what string, want, got any) {
+func (b *recount) differs(what string, want, got any) {
 	b.run.differs(Difference{Tenant: b.id, What: what, Want: fmt.Sprint(want), Got: fmt.Sprint(got)})
 }
 
 // examine is the whole examination of one tenant.
-func (b *book) examine() error {
+func (b *recount) examine() error {
 	if err := b.gather(); err != nil {
 		return err
 	}
@@ -118,7 +118,7 @@ func (b *book) examine() error {
 }
 
 // gather is the first pass.
-func (b *book) gather() error {
+func (b *recount) gather() error {
 	var hasher ledger.Hasher
 	keys, err := b.treeKeys()
 	if err != nil {
@@ -168,7 +168,7 @@ func (b *book) gather() error {
 	return nil
 }
 
-func (b *book) treeKeys() (*tree.Keys, error) {
+func (b *recount) treeKeys() (*tree.Keys, error) {
 	t, err := store.Tenant(b.v)
 	if err != nil {
 		return nil, fmt.Errorf("read tenant: %w", err)
@@ -177,7 +177,7 @@ func (b *book) treeKeys() (*tree.Keys, error) {
 }
 
 // checkSection wants the next rows, one time for all of them, and no step back in time.
-func (b *book) checkSection(s *ledger.Section, next uint64, clock calendar.Micros) {
+func (b *recount) checkSection(s *ledger.Section, next uint64, clock calendar.Micros) {
 	if s.First != next {
 		b.differs("first row of a section", next, s.First)
 	}
@@ -200,7 +200,7 @@ func (b *book) checkSection(s *ledger.Section, next uint64, clock calendar.Micro
 }
 
 // note takes from a row what folding must know beforehand.
-func (b *book) note(r *ledger.Row) error {
+func (b *recount) note(r *ledger.Row) error {
 	switch r.Kind() {
 	case ledger.ChangeRow:
 		return b.noteChange(r)
@@ -212,7 +212,7 @@ func (b *book) note(r *ledger.Row) error {
 	return nil
 }
 
-func (b *book) noteEvent(r *ledger.Row) error {
+func (b *recount) noteEvent(r *ledger.Row) error {
 	b.met(r.Seq)
 	who := b.names.of(byte(r.Event.Key.Space), r.Event.Key.Name)
 	if _, twice := b.identities[who]; twice {
@@ -228,7 +228,7 @@ func (b *book) noteEvent(r *ledger.Row) error {
 	return nil
 }
 
-func (b *book) noteCorrection(r *ledger.Row) error {
+func (b *recount) noteCorrection(r *ledger.Row) error {
 	target := clone(usage.KeyOfID(r.Event.Corrects))
 	b.correctedBy[target] = append(b.correctedBy[target], r.Seq)
 	closed := b.entities.periods[r.Event.Month()].Closed
