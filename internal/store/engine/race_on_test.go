@@ -2,7 +2,7 @@
 
 package engine
 
-// crashFloor is how many crash points a run must have checked; the race detector makes each some ten times as expensive.
+// crashFloor is how many crash points a run must have checked; the race detector makes each ten times as expensive.
 const crashFloor = 700
 
 // faultStride is how many operations lie between two that fail.
