@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tallystick/tallystick/internal/core/audit"
+	"github.com/tallystick/tallystick/internal/core/tenant"
 	"github.com/tallystick/tallystick/internal/heap"
 	"github.com/tallystick/tallystick/internal/service/registry"
 )
@@ -33,8 +34,8 @@ An embedded store must not be served meanwhile.`,
   tallystick epoch --store postgres://tallystick@db.internal/ledger --reason "failover without the last commits"`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) (err error) {
-			if reason == "" {
-				return wrongUse("say why with --reason: everybody who reads the ledger sees it")
+			if bad := (&tenant.Epoch{Reason: reason}).Check(); bad != nil {
+				return wrongUse("say why with --reason, which everybody who reads the ledger sees: %w", bad)
 			}
 			s, err := in.open(c)
 			if err != nil {
@@ -47,6 +48,9 @@ An embedded store must not be served meanwhile.`,
 			bar.end()
 			if err != nil {
 				return fmt.Errorf("epoch: %w", err)
+			}
+			if begun.Tenants == 0 && !begun.Operator {
+				return errors.New("epoch: nothing was begun: every ledger of this store was moved to another one")
 			}
 			return showBegun(c.OutOrStdout(), &begun, asJSON)
 		},

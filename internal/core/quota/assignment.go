@@ -2,13 +2,14 @@ package quota
 
 import (
 	"slices"
+	"time"
 
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/problem"
 )
 
-// MaxAssignments bounds the dated plans of one customer, or of the tenant.
-const MaxAssignments = 200
+// MaxAssignments bounds the dated plans of one customer, or of the tenant: years of a change each day.
+const MaxAssignments = 1000
 
 // Assignment says which plan is in force from when on, for a customer, or for the tenant itself when Customer is empty.
 type Assignment struct {
@@ -46,6 +47,20 @@ func (s Schedule) With(d Dated) Schedule {
 		return out
 	}
 	return slices.Insert(out, i, d)
+}
+
+// Settled returns the schedule without those plans that ended, by now, on the day on which they began: a day is billed
+// by the plan at its end. It is for a schedule that is full, so that a plan can always be put in force now.
+func (s Schedule) Settled(now calendar.Micros) Schedule {
+	const day = calendar.Micros(24 * time.Hour / time.Microsecond)
+	var out Schedule
+	for i, d := range s {
+		if i+1 < len(s) && s[i+1].From <= now && s[i+1].From/day == d.From/day {
+			continue
+		}
+		out = append(out, d)
+	}
+	return out
 }
 
 // Until is when what is in force at a moment ends, by the next one; the end of all times if there is none.

@@ -3,8 +3,10 @@ package quota
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/tallystick/tallystick/internal/core/amount"
+	"github.com/tallystick/tallystick/internal/core/calendar"
 )
 
 func a(s string) amount.Amount {
@@ -140,6 +142,33 @@ func TestCheck(t *testing.T) {
 			t.Errorf("%+v: %v, want it to pass", p, bad)
 		case c.path != "" && (bad == nil || bad.Fields[0].Path != c.path):
 			t.Errorf("%+v: %v, want %s to be at fault", p, bad, c.path)
+		}
+	}
+}
+
+// Of a day that is over, or as far as it is over, only the plan at its end counts; plans that are still to come stay.
+func TestASettledScheduleKeepsThePlanAtTheEndOfEachDay(t *testing.T) {
+	at := func(day, hour int) calendar.Micros {
+		return calendar.FromTime(time.Date(2026, 11, day, hour, 0, 0, 0, time.UTC))
+	}
+	s := Schedule{
+		{at(1, 0), "a"}, {at(1, 5), "b"}, {at(1, 23), "c"}, {at(2, 0), "d"}, {at(4, 1), "e"}, {at(4, 2), "f"},
+		{at(4, 9), "g"},
+		{at(5, 1), "h"}, {at(5, 2), "i"},
+	}
+	for now, want := range map[calendar.Micros]Schedule{
+		at(4, 5): {{at(1, 23), "c"}, {at(2, 0), "d"}, {at(4, 2), "f"}, {at(4, 9), "g"}, {at(5, 1), "h"},
+			{at(5, 2), "i"}},
+		at(1, 0): s,
+		at(9, 0): {{at(1, 23), "c"}, {at(2, 0), "d"}, {at(4, 9), "g"}, {at(5, 2), "i"}},
+	} {
+		got := s.Settled(now)
+		if !got.Equal(want) {
+			t.Errorf("at %s: %v, want %v", now, got, want)
+		}
+		if got.At(now) != s.At(now) || got.Until(now) != s.Until(now) {
+			t.Errorf("at %s: %v is in force until %s, was %v until %s", now, got.At(now), got.Until(now), s.At(now),
+				s.Until(now))
 		}
 	}
 }

@@ -72,7 +72,7 @@ func (t *taker) missing(e *Event) string {
 }
 
 // maxNamedTakers bounds the meters that a refusal explains.
-const maxNamedTakers = 10
+const maxNamedTakers = 3
 
 // fedNone refuses an event that feeds no meter: a row that bills nothing would look as if it had counted, and meters
 // that are made later are not fed.

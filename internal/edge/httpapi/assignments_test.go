@@ -116,4 +116,10 @@ func TestDatedPlansThatAreRefused(t *testing.T) {
 		t.Errorf("detail %s", a.text("detail"))
 	}
 	w.put(c, `{"plan":"free","from":"2027-01-01"}`).status(t, 200) // one of a known time fits
+	// Plans that ended on the day on which they began make room for one from now on.
+	w.clock.Store(time.Date(2027, 3, 1, 0, 0, 0, 0, time.UTC).UnixNano())
+	w.put(c, `{"plan":null}`).status(t, 200)
+	if got := w.get(c); got.part("plan") != "null" || strings.Count(string(got.body), `"from"`) > 100 {
+		t.Errorf("after a year %s", got.body)
+	}
 }

@@ -46,6 +46,9 @@ func (s *Service) Assign(ctx context.Context, actor, tenantID, customer, plan st
 		if from != nil || before.Plans.At(d.From).Plan != plan {
 			after.Plans = before.Plans.With(d)
 		}
+		if len(after.Plans) > quota.MaxAssignments {
+			after.Plans = after.Plans.Settled(tx.Now())
+		}
 		out = Assigned{after, after.Plans.At(tx.Now())}
 		if after.Plans.Equal(before.Plans) {
 			return nil

@@ -2,10 +2,12 @@ package registry
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/tallystick/tallystick/internal/core/audit"
 	"github.com/tallystick/tallystick/internal/core/calendar"
+	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/core/tenant"
 	"github.com/tallystick/tallystick/internal/service/ledgers"
@@ -68,11 +70,29 @@ func (s *Service) BeginEpochs(ctx context.Context, actor, reason string,
 	return out, nil
 }
 
-// clock is when the last row of a ledger was committed; zero if there is no such ledger.
+// errEnough ends a walk over sections.
+var errEnough = errors.New("seen enough")
+
+// clock is when the last row of a ledger was committed that begins no epoch: an earlier run of this says nothing of
+// what was lost. It is zero if there is no such ledger.
 func (s *Service) clock(ctx context.Context, id string) (at calendar.Micros, err error) {
 	err = s.store.View(ctx, id, func(v store.View) error {
-		at = v.Head().Clock
-		return nil
+		t, err := store.Tenant(v)
+		if err != nil {
+			return err
+		}
+		last := v.Head().Seq
+		for i := len(t.Epochs) - 1; i >= 0 && t.Epochs[i].FromSeq == last; i-- {
+			last--
+		}
+		err = v.PrunedSections(last, func(s *ledger.Section) error {
+			at = s.At
+			return errEnough
+		})
+		if errors.Is(err, errEnough) {
+			err = nil
+		}
+		return err
 	})
 	if problem.Is(err, problem.NotFound) {
 		err = nil
