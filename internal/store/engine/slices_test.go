@@ -435,8 +435,13 @@ func TestDamageUnderAReader(t *testing.T) {
 func TestDamageUnderAMerge(t *testing.T) {
 	rng := rand.New(rand.NewPCG(4, 6))
 	clock, mem := storetest.NewClock(), vfs.NewMem()
-	e := mustOpen(t, eager(mem, clock.Now))
+	o := eager(mem, clock.Now)
+	o.SliceBytes = 1 << 30 // nothing is sliced before it is settled: a part is one slice
+	e := mustOpen(t, o)
 	inParts(t, e, rng, "life", 7) // one less than are merged
+	if st := e.slicer.set.Stats(); st.Merges != 0 {
+		t.Fatalf("merged too early: %+v", st)
+	}
 	changeByte(t, mem, firstSlice(t, mem), 100)
 	inParts(t, e, rng, "more", 9)
 	if st := e.slicer.set.Stats(); st.Merges == 0 || st.Damaged != 1 || st.Holes != 0 {

@@ -380,7 +380,8 @@ func TestRoundTripsDoNotGrowWithWhatIsCommitted(t *testing.T) {
 					if err := storetest.PutGadget(tx, fmt.Sprint("g", i), "note", "red"); err != nil {
 						return err
 					}
-					if err := storetest.Assign(tx, fmt.Sprint("c", i), "pro"); err != nil {
+					a := quota.Assignment{Customer: fmt.Sprint("c", i), Plans: quota.Schedule{{From: 1, Plan: "pro"}}}
+					if _, err := tx.Append(ledger.Change{State: quota.AssignmentKind.State(&a)}); err != nil {
 						return err
 					}
 				}
