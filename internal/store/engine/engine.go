@@ -72,7 +72,7 @@ type Options struct {
 	reading func() // called before the state is read. Default: nothing is
 	listing func() // called before a stretch of changed counters is listed. Default: nothing is
 	dirty   int    // counters that start a checkpoint when they have changed. Default 150,000
-	open    int    // counters that are decoded in memory. Default 131,072
+	open    int    // counters that are decoded in memory. Default 262,144
 }
 
 // Engine implements store.Store.
