@@ -67,7 +67,7 @@ func (h Horizon) Needed(after uint64, hint RowHint) (out []ledger.Archive) {
 }
 
 // Missing is the answer of a store that is asked for rows that have left. gone reports whether the row of a number is
-// no longer there: the last row of a month leaves first, so it describes all.
+// no longer there: the last row of a month leaves first, so it speaks for all.
 func (h Horizon) Missing(after uint64, hint RowHint, gone func(seq uint64) (bool, error)) error {
 	for _, a := range h.Needed(after, hint) {
 		left, err := gone(a.Last)

@@ -1,5 +1,5 @@
-// Package audit holds what gets every change: who changed what, from where. An audit event is part of the same
-// commit as its change and is never deleted. It carries no secret.
+// Package audit holds what is recorded of every change: who changed what, from where. An audit event is part of the
+// same commit as its change and is never deleted. It carries no secret.
 package audit
 
 // Event describes one change. Its type is "{entity}.{action}".

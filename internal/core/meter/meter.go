@@ -3,6 +3,7 @@
 package meter
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -53,6 +54,18 @@ func ParseAggregation(s string) (Aggregation, *problem.Error) {
 
 func (a Aggregation) String() string { return aggregationNames[a] }
 
+// parseName reads one of the names that a setting's values have, in their order; empty is the first.
+func parseName[T ~uint8](path, s string, names []string) (T, *problem.Error) {
+	if s == "" {
+		return 0, nil
+	}
+	i := slices.Index(names, s)
+	if i < 0 {
+		return 0, problem.At(path, "%q is not one of %s", s, strings.Join(names, ", "))
+	}
+	return T(i), nil
+}
+
 // Late says what becomes of a fact older than the lateness window.
 type Late uint8
 
@@ -62,18 +75,12 @@ const (
 	Reject
 )
 
-func (l Late) String() string { return [...]string{"adjust", "reject"}[l] }
+var lateNames = [...]string{"adjust", "reject"}
+
+func (l Late) String() string { return lateNames[l] }
 
 // ParseLate reads a name of the contract; empty is the default.
-func ParseLate(s string) (Late, *problem.Error) {
-	switch s {
-	case "", "adjust":
-		return Adjust, nil
-	case "reject":
-		return Reject, nil
-	}
-	return 0, problem.At("late", "%q is not one of adjust, reject", s)
-}
+func ParseLate(s string) (Late, *problem.Error) { return parseName[Late]("late", s, lateNames[:]) }
 
 // KeyPolicy says who names a fact.
 type KeyPolicy uint8
@@ -84,17 +91,13 @@ const (
 	DerivedKey                  // the server only
 )
 
-func (k KeyPolicy) String() string { return [...]string{"client", "derived"}[k] }
+var keyPolicyNames = [...]string{"client", "derived"}
+
+func (k KeyPolicy) String() string { return keyPolicyNames[k] }
 
 // ParseKeyPolicy reads a name of the contract; empty is the default.
 func ParseKeyPolicy(s string) (KeyPolicy, *problem.Error) {
-	switch s {
-	case "", "client":
-		return ClientKey, nil
-	case "derived":
-		return DerivedKey, nil
-	}
-	return 0, problem.At("key_policy", "%q is not one of client, derived", s)
+	return parseName[KeyPolicy]("key_policy", s, keyPolicyNames[:])
 }
 
 // Rounding says what becomes of decimals past the twelfth.
@@ -128,17 +131,13 @@ const (
 	SkipMissing                       // the event does not feed this meter
 )
 
-func (v MissingValue) String() string { return [...]string{"refuse", "skip"}[v] }
+var missingValueNames = [...]string{"refuse", "skip"}
+
+func (m MissingValue) String() string { return missingValueNames[m] }
 
 // ParseMissingValue reads a name of the contract; empty is the default.
 func ParseMissingValue(s string) (MissingValue, *problem.Error) {
-	switch s {
-	case "", "refuse":
-		return RefuseMissing, nil
-	case "skip":
-		return SkipMissing, nil
-	}
-	return 0, problem.At("missing_value", "%q is not one of refuse, skip", s)
+	return parseName[MissingValue]("missing_value", s, missingValueNames[:])
 }
 
 // Meter is one thing that is counted.

@@ -73,7 +73,7 @@ func ID(slug string, m calendar.Month, customer string) string {
 }
 
 // MaxAlerts bounds the alerts that one batch of facts leaves behind, so that its commit has a bound. What is left over
-// gets by the next fact of the same counter.
+// is reported by the next fact of the same counter.
 const MaxAlerts = 64
 
 // Check judges a plan's shape. Whether its meters exist, and add up, is for the caller to see.

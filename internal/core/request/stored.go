@@ -6,7 +6,7 @@ import (
 	"github.com/tallystick/tallystick/internal/core/calendar"
 )
 
-// Answer is what a caller was answered.
+// Answer is an answer as a caller got it.
 type Answer struct {
 	Status      int
 	ContentType string

@@ -103,11 +103,7 @@ func (r *rehearsal) Counter(id CounterID) (*Counter, error) {
 	if err != nil {
 		return nil, err
 	}
-	own := *c
-	own.OnTime = *c.OnTime.clone()
-	if c.Late != nil {
-		own.Late = c.Late.clone()
-	}
+	own := c.Clone()
 	r.counters[id] = &own
 	return &own, nil
 }

@@ -24,6 +24,16 @@ type Counter struct {
 	Alerted    uint16 // the highest threshold, in percent, of the customer's quota that was reported
 }
 
+// Clone gives the counter memory of its own: that of a live one is changed in place.
+func (c *Counter) Clone() Counter {
+	out := *c
+	out.OnTime = *c.OnTime.clone()
+	if c.Late != nil {
+		out.Late = c.Late.clone()
+	}
+	return out
+}
+
 // All is the fold of every row.
 func (c *Counter) All() *Fold {
 	if c.Late != nil {

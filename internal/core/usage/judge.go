@@ -220,7 +220,7 @@ func counterFull(m *meter.Meter, month calendar.Month) *problem.Error {
 		m.Slug, month).Discreetly(doesNotFit)
 }
 
-// doesNotFit is all that a caller who may not read totals gets one that is full.
+// doesNotFit is all that a caller who may not read totals learns of one that is full.
 const doesNotFit = "the quantity does not fit what is counted already"
 
 // applyFact folds a decided outcome. It also sets the amount of an adjusted outcome, which a replay finds to be the

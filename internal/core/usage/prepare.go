@@ -118,8 +118,8 @@ func (p *Preparer) Prepare(e *Event, f *Fact) {
 	f.Key = p.keyOfRefused(e, f)
 }
 
-// keyOfRefused reports whether a refused event is in the ledger already: rules may have become stricter since it was
-// kept. It has no key when what is wrong with it is a part of the key.
+// keyOfRefused is the key under which a refused event may be in the ledger already: rules may have become stricter
+// since it was kept. It is empty when what is wrong with it is a part of the key.
 func (p *Preparer) keyOfRefused(e *Event, f *Fact) Key {
 	m := p.catalog.slugs[e.Meter]
 	if e.ID != "" && (m == nil || m.KeyPolicy == meter.ClientKey) {

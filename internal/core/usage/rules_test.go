@@ -27,7 +27,7 @@ import (
 //	close MONTH               the close of a period
 //	plan NAME                 a plan; each line is a quota: SLUG limit=A [soft] [multiplier=A] [thresholds=(80, 100)]
 //	assign [CUSTOMER] plan=P [from=T]  the plan of a customer, or of the tenant, from then on; plan=none takes it away
-//	used, alerts              what all customers used, and what was reported thresholds
+//	used, alerts              what all customers used, and which thresholds were reported
 //
 // Times are RFC 3339, or a date alone for its midnight. A clock that is not set stays where it was.
 func TestRules(t *testing.T) {

@@ -26,7 +26,7 @@ func (s *Server) listAuditEvents(x *httpkit.Exchange) error {
 		return err
 	}
 	limit := f.Limit
-	f.Limit++ // one more reports whether there is a next page
+	f.Limit++ // one more shows whether there is a next page
 	var rows []ledger.Row
 	err = s.options.Store.View(x.Context(), x.Caller.Tenant, func(v store.View) (err error) {
 		rows, err = v.AuditEvents(f)
@@ -108,12 +108,7 @@ func appendAuditEvent(b []byte, r *ledger.Row) []byte {
 	b = render.String(b, "actor", e.Actor)
 	b = render.String(b, "entity_type", e.EntityType)
 	b = render.String(b, "entity_id", e.EntityID)
-	b = render.Name(b, "payload")
-	if e.Payload == "" {
-		b = append(b, "{}"...)
-	} else {
-		b = append(b, e.Payload...)
-	}
+	b = render.Object(b, "payload", e.Payload)
 	b = render.Moment(b, "created_at", r.At)
 	return append(b, '}')
 }

@@ -434,7 +434,7 @@ func (w *world) failing(c call, rt route) {
 	w.store.set(func(s *troubled) { s.err, s.cause = nil, "boom" })
 	if a := w.do(c).refused(t, 500, "internal"); bytes.Contains(a.body, []byte("boom")) ||
 		bytes.Contains(a.body, []byte(".go")) {
-		t.Errorf("the answer describes the panic: %s", a.body)
+		t.Errorf("the answer shows the panic: %s", a.body)
 	}
 	w.store.set(func(s *troubled) { s.cause = nil })
 }

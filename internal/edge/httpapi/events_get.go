@@ -211,12 +211,7 @@ func appendEvent(b []byte, row *ledger.Row, names slugs) []byte {
 	b = render.Present(b, "resource", r.Resource)
 	b = render.Moment(b, "time", r.Time)
 	b = render.Amount(b, "quantity", r.Quantity)
-	b = render.Name(b, "properties")
-	if r.Properties == "" {
-		b = append(b, "{}"...)
-	} else {
-		b = append(b, r.Properties...)
-	}
+	b = render.Object(b, "properties", r.Properties)
 	if r.Key.Space == usage.DerivedSpace {
 		b = render.Present(b, "client_id", r.ID)
 	}

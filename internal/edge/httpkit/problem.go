@@ -92,6 +92,8 @@ type Refusal struct {
 	Status    int
 	Title     string // of all problems with this code
 	RequestID string
+	// Members are more members of a document of JSON, from a comma on, for a shape that has room for them.
+	Members []byte
 }
 
 // Shape is how an edge writes a problem.
@@ -131,21 +133,22 @@ func (x *Exchange) refuse(err error) {
 	if wait > 0 {
 		h["Retry-After"] = []string{retryAfter(wait)}
 	}
-	r := x.refusal(p)
-	b := append(x.route.shape.Append(make([]byte, 0, 512), r), '\n')
-	h["Content-Type"] = []string{x.route.shape.Media}
-	x.Write(r.Status, b)
+	x.writeRefusal(x.refusal(p))
 }
 
-// RefuseWith answers with a problem that has members beyond those of its shape, which writes an object of JSON; more is
-// what follows the last of them, from its comma on. The reasons in it are not the server's: nothing is logged.
-func (x *Exchange) RefuseWith(p *problem.Error, more []byte) error {
+// RefuseWith answers with a problem that has more members, from a comma on.
+func (x *Exchange) RefuseWith(p *problem.Error, members []byte) error {
+	x.err = p
 	r := x.refusal(p)
-	b := x.route.shape.Append(make([]byte, 0, 512+len(more)), r)
-	b = append(append(b[:len(b)-1], more...), '}', '\n')
+	r.Members = members
+	x.writeRefusal(r)
+	return nil
+}
+
+func (x *Exchange) writeRefusal(r *Refusal) {
+	b := append(x.route.shape.Append(make([]byte, 0, 512+len(r.Members)), r), '\n')
 	x.w.Header()["Content-Type"] = []string{x.route.shape.Media}
 	x.Write(r.Status, b)
-	return nil
 }
 
 func appendProblem(b []byte, r *Refusal) []byte {
@@ -161,7 +164,8 @@ func appendProblem(b []byte, r *Refusal) []byte {
 	b = render.Text(b, r.Detail)
 	b = append(b, `,"request_id":`...)
 	b = render.Text(b, r.RequestID)
-	return append(AppendReasons(b, r.Error), '}')
+	b = append(AppendReasons(b, r.Error), r.Members...)
+	return append(b, '}')
 }
 
 // AppendReasons appends what a problem says in members: resets_at of a quota, and errors by path.

@@ -61,7 +61,7 @@ func (s *streams) end(alone string) {
 	delete(s.alone, alone)
 }
 
-// stream is an answer of lines. It belongs to the goroutine that serves the request.
+// Stream is an answer of lines. It belongs to the goroutine that serves the request.
 type Stream struct {
 	x       *Exchange
 	control *http.ResponseController
@@ -69,7 +69,7 @@ type Stream struct {
 	last    time.Time // when progress was sent
 }
 
-// stream lets fn answer with lines. The context ends when the caller has gone away, a line cannot be sent, or the
+// Stream lets fn answer with lines. The context ends when the caller has gone away, a line cannot be sent, or the
 // server stops. HEAD is answered without doing anything.
 func (x *Exchange) Stream(alone string, fn func(ctx context.Context, s *Stream) error) error {
 	if x.r.Method == http.MethodHead {

@@ -1,7 +1,6 @@
 package billing
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -230,13 +229,6 @@ func isEmpty(c *usage.Counter) bool {
 
 // at copies a counter out of a walk.
 func at(p store.CounterPlace, c *usage.Counter) Counter {
-	out := Counter{Meter: meter.Meter{Slug: strings.Clone(p.Meter)}, Customer: strings.Clone(p.Customer),
-		Month: p.Month, Counter: *c}
-	out.OnTime.LastKey = bytes.Clone(c.OnTime.LastKey)
-	if c.Late != nil {
-		late := *c.Late
-		late.LastKey = bytes.Clone(late.LastKey)
-		out.Late = &late
-	}
-	return out
+	return Counter{Meter: meter.Meter{Slug: strings.Clone(p.Meter)}, Customer: strings.Clone(p.Customer),
+		Month: p.Month, Counter: c.Clone()}
 }

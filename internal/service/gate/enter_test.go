@@ -46,7 +46,7 @@ func left(l *limit.Limiter, b limit.Bucket) int64 {
 	return o.Standing.Remaining
 }
 
-// Who lacks several things gets the first, in the one order, and no bucket is touched before its turn.
+// Who lacks several things learns the first, in the one order, and no bucket is touched before its turn.
 func TestOneOrder(t *testing.T) {
 	w, g, l := limited(t, limit.Rate{Requests: 1}, limit.Rate{})
 	_, scoped := w.key(tenant.APIKey{Scopes: tenant.Read})

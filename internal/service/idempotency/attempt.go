@@ -12,8 +12,8 @@ import (
 
 // The ways in which a transaction is given up.
 var (
-	errFound   = errors.New("once: another was first")
-	errGivenUp = errors.New("once: the request was refused")
+	errFound   = errors.New("another was first")
+	errGivenUp = errors.New("the request was refused")
 )
 
 // attempt is one handling of a request.

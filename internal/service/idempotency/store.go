@@ -27,7 +27,7 @@ type joined struct {
 type joinedKey struct{}
 
 // errOther guards against waiting for oneself: inside its transaction a request holds up every other commit.
-var errOther = errors.New("once: a request under a key reaches one tenant's ledger, not two")
+var errOther = errors.New("a request under a key reaches one tenant's ledger, not two")
 
 // joinedIn is the transaction to join; nil when there is none.
 func joinedIn(ctx context.Context, tenantID string) (*joined, error) {
@@ -52,7 +52,7 @@ func (s *Store) Update(ctx context.Context, tenantID string, fn func(tx store.Tx
 	return j.failed
 }
 
-// commit runs fn in a transaction of its own and describes its changes when it is committed.
+// commit runs fn in a transaction of its own and reports its changes when it is committed.
 func (s *Store) commit(ctx context.Context, tenantID string, fn func(tx store.Tx) error) error {
 	var t *collecting
 	err := s.Store.Update(ctx, tenantID, func(tx store.Tx) error {

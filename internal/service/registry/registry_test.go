@@ -502,7 +502,7 @@ func TestPayloadsCarryNoSecret(t *testing.T) {
 		}
 		for _, word := range []string{"salt", "hash", "secret", "tk_"} {
 			if strings.Contains(last, word) {
-				t.Errorf("%s describes %s: %s", r.Change.Type, word, last)
+				t.Errorf("%s shows %s: %s", r.Change.Type, word, last)
 			}
 		}
 	})

@@ -286,7 +286,7 @@ func (cs *cells) value(into []byte, r slab.Ref) []byte {
 func (cs *cells) read(r slab.Ref) (usage.Counter, error) {
 	e := cs.entry(r)
 	if n := e.u32(fieldOpen); n != 0 {
-		return cloneCounter(&cs.open.at(n).Counter.Counter), nil
+		return cs.open.at(n).Counter.Counter.Clone(), nil
 	}
 	v := e.value()
 	if e.has(flagWide) {

@@ -179,7 +179,7 @@ func sameCounter(a, b state.Counter) bool {
 }
 
 func cloneState(c state.Counter) state.Counter {
-	return state.Counter{Counter: cloneCounter(&c.Counter), Section: c.Section}
+	return state.Counter{Counter: c.Counter.Clone(), Section: c.Section}
 }
 
 // Given any history of facts, checkpoints that begin and end around them and counters that are let go, with few open

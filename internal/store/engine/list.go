@@ -161,7 +161,7 @@ func (v *view) Counter(id usage.CounterID) (out usage.Counter, err error) {
 	}
 	if v.tx != nil {
 		if c := v.tx.counters[id]; c != nil {
-			return cloneCounter(c), nil
+			return c.Clone(), nil
 		}
 	}
 	found, hash := false, cellHash(v.b.number, id, hashCustomer(id.Customer))
@@ -183,17 +183,6 @@ func (v *view) Counter(id usage.CounterID) (out usage.Counter, err error) {
 		out = c.Counter
 	}
 	return out, err
-}
-
-func cloneCounter(c *usage.Counter) usage.Counter {
-	out := *c
-	out.OnTime.LastKey = slices.Clone(c.OnTime.LastKey)
-	if c.Late != nil {
-		late := *c.Late
-		late.LastKey = slices.Clone(late.LastKey)
-		out.Late = &late
-	}
-	return out
 }
 
 // dirtyPlace is where a counter is among its book's.

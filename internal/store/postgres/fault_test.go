@@ -147,7 +147,7 @@ func TestConnectionsCutAroundTheCommit(t *testing.T) {
 		t.Errorf("%d connections were cut before the commit and %d after it", p.before.Load(), p.after.Load())
 	}
 	if y.failures != 0 {
-		t.Errorf("%d batches were answered to come again", y.failures)
+		t.Errorf("%d batches were refused for now", y.failures)
 	}
 	y.check(t, s, facts)
 }

@@ -166,7 +166,7 @@ func countOnce(t *testing.T, url string) {
 	}
 	wg.Wait()
 	if y.failures != 0 {
-		t.Errorf("%d batches were answered to come again by a database that is well", y.failures)
+		t.Errorf("%d batches were refused for now by a database that is well", y.failures)
 	}
 	y.check(t, ns[1], facts)
 }

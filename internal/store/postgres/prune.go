@@ -16,7 +16,7 @@ const pruneRows = 5120
 // pruneLock sets the locks of pruning apart from all others: the bytes of "tallyprn".
 const pruneLock = "x'74616c6c7970726e'::bigint"
 
-// The last rows leave first, so that the last row of a month reports whether any have left. A condition on the partial
+// The last rows leave first, so that the last row of a month shows whether any have left. A condition on the partial
 // index keeps the planner to it.
 var (
 	pruneEvents = &statement{name: "prune_events", choosy: true, sql: `DELETE FROM usage_events

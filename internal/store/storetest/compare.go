@@ -104,7 +104,7 @@ func collect(t TB, s store.Store, id string) showing {
 		return v.Counters(store.CounterPlace{}, func(at store.CounterPlace, c *usage.Counter) bool {
 			p.Counters = append(p.Counters, placed{
 				store.CounterPlace{Month: at.Month, Meter: strings.Clone(at.Meter),
-					Customer: strings.Clone(at.Customer)}, cloneCounter(c)})
+					Customer: strings.Clone(at.Customer)}, c.Clone()})
 			return true
 		})
 	})
@@ -160,18 +160,6 @@ func (p *showing) collectAdjustment(v store.View, id string) error {
 	a, err := store.Adjustment(v, id)
 	p.Adjustments = append(p.Adjustments, a)
 	return err
-}
-
-// cloneCounter keeps a counter beyond the call that showed it.
-func cloneCounter(c *usage.Counter) usage.Counter {
-	out := *c
-	out.OnTime.LastKey = append([]byte(nil), c.OnTime.LastKey...)
-	if c.Late != nil {
-		late := *c.Late
-		late.LastKey = append([]byte(nil), c.Late.LastKey...)
-		out.Late = &late
-	}
-	return out
 }
 
 func compareCounters(t TB, id string, want, got showing) {

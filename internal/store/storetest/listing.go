@@ -137,7 +137,7 @@ var listingCases = []Case{
 		row, by := w.event(acme, v.Key)
 		counter, meters := w.counter(acme, "m-sum", "c"), []store.Meter{w.meter(acme, "m-sum")}
 		then := history{row.Clone(), []ledger.Row{by[0].Clone()}}
-		was := cloneCounter(&counter)
+		was := counter.Clone()
 		for i := range 20 {
 			w.says(acme, "accepted", mix(fmt.Sprint("e", i), "c", Ago(-time.Minute), "7", "w"))
 		}

@@ -237,7 +237,7 @@ var quotaCases = []Case{
 		w.says(acme, "accepted accepted", Correction("up", "a", "6"), Correction("further", "a", "2"))
 		w.alerts(acme, "calls:2026-11 80", "calls:2026-11:c 80", "calls:2026-11 100", "calls:2026-11:c 100")
 	}},
-	{"a threshold gets once in a period, right behind the row that reached it", func(w *world) {
+	{"a threshold is reported once in a period, right behind the row that reached it", func(w *world) {
 		w.create(acme, NewMeter("calls", meter.Sum))
 		w.plan(acme, "pro", Soft("calls", "10", "3"))
 		w.assign(acme, "", "pro")
@@ -298,7 +298,7 @@ var quotaCases = []Case{
 		w.used(acme, "m-sum", "5")
 		w.used(acme, "m-max", "0")
 	}},
-	{"a batch describes so many thresholds and the next fact of the rest", func(w *world) {
+	{"a batch reports so many thresholds and the next fact the rest", func(w *world) {
 		w.create(acme, NewMeter("calls", meter.Sum))
 		q := Hard("calls", "8")
 		q.Thresholds = []uint16{10, 20, 30, 40, 50, 60, 70, 80}

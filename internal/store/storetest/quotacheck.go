@@ -139,7 +139,7 @@ func (a *allowances) take(t TB, r *usage.Row, o *usage.Outcome, of meter.Aggrega
 	return amount.Zero
 }
 
-// alertOf is the threshold that a row describes, or nil.
+// alertOf is the threshold that a row reports, or nil.
 func alertOf(t TB, r *ledger.Row) *quota.Alert {
 	t.Helper()
 	return stateOf(t, &quota.AlertKind, r)

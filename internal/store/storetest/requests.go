@@ -47,7 +47,7 @@ func (w *world) same(v store.View, want request.Stored) {
 
 // Answers to requests.
 var requestCases = []Case{
-	{"an answer is kept with the effect it describes, across restarts", func(w *world) {
+	{"an answer is kept with its effect, across restarts", func(w *world) {
 		w.create(acme)
 		now := calendar.FromTime(w.clock.Now())
 		made, plain := answered("k 1", now, `{"slug":"m"}`), answered("k2", now, "")

@@ -138,7 +138,7 @@ var updateCases = []Case{
 			same(w, fmt.Sprintf("the tenant (%v)", err), got, Tenant(acme, Ago(0)))
 		})
 	}},
-	{"a change is kept as it was answered", func(w *world) {
+	{"a change is kept as it was given", func(w *world) {
 		w.create(acme)
 		c := ledger.Change{Event: audit.Event{Type: "note.create", Source: audit.SourceSystem, Actor: `o'ne "two"`,
 			EntityType: "note", EntityID: "ü\\%_\n", Payload: `{"text":"a \"b\" é\u2028"}`}}

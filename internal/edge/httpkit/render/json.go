@@ -51,6 +51,14 @@ func Present(b []byte, name, value string) []byte {
 	return String(b, name, value)
 }
 
+// Object appends a member that is a document of its own, an empty one for none.
+func Object(b []byte, name, document string) []byte {
+	if document == "" {
+		document = "{}"
+	}
+	return append(Name(b, name), document...)
+}
+
 // Strings appends a member that is an array of strings.
 func Strings(b []byte, name string, values []string) []byte {
 	b = append(Name(b, name), '[')

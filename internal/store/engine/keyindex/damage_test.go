@@ -240,7 +240,7 @@ func TestMergeThatMeetsDamage(t *testing.T) {
 		t.Fatalf("settle says %v", err)
 	}
 	if err := <-reported; !isDamage(err) || !strings.Contains(err.Error(), bad) {
-		t.Fatalf("owner was answered %v", err)
+		t.Fatalf("the owner got %v", err)
 	}
 	if err := x.Flush(); err != nil {
 		t.Fatal(err)

@@ -39,8 +39,7 @@ func anyOperation(errorfs.Op) bool { return true }
 
 const faultEntries, faultMemory = 20, 1
 
-// feedWithFaults inserts everything whatever the disk says, and returns how often it
-// was reported an error.
+// feedWithFaults inserts everything whatever the disk says, and returns how often it got an error.
 func feedWithFaults(t *testing.T, x *Index) (reported int) {
 	t.Helper()
 	for i := range faultEntries {
@@ -79,7 +78,7 @@ func testFaults(t *testing.T, failure error, kind func(errorfs.Op) bool, once bo
 		hits := f.hits.Load()
 		mustHold(t, x, faultEntries, faultEntries+5)
 		if !once && hits > 0 && reported == 0 && x.Backlog() > 0 {
-			t.Fatalf("operation %d: a full disk and a backlog of %d, but no error was answered", n, x.Backlog())
+			t.Fatalf("operation %d: a full disk and a backlog of %d, but no error was reported", n, x.Backlog())
 		}
 		x.Freeze(markOf(faultEntries))
 		x.Durable(markOf(faultEntries))
@@ -92,7 +91,7 @@ func testFaults(t *testing.T, failure error, kind func(errorfs.Op) bool, once bo
 		if s := x.Stats(); s.FlushError != nil || s.Frozen > 0 {
 			t.Fatalf("operation %d: %+v", n, s)
 		}
-		_ = x.Close() // a close that was answered to fail is no loss
+		_ = x.Close() // a close that fails is no loss
 		x = mustOpen(t, mem, faultMemory)
 		if x.Mark() != markOf(faultEntries) {
 			t.Fatalf("operation %d: mark %v", n, x.Mark())
