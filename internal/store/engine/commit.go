@@ -362,15 +362,14 @@ func (e *Engine) write(g *group) bool {
 	if err != nil {
 		return e.fail(err)
 	}
-	synced := make(chan error, 1)
-	go func() {
-		begin := time.Now()
-		err := e.journal.Sync()
-		e.metrics.sync.Observe(time.Since(begin).Seconds())
-		synced <- err
-	}()
-	trees := e.hash(g)
-	if err := <-synced; err != nil {
+	// The sync is begun here and the hashing elsewhere: a goroutine may wait for a processor, the disk should not.
+	hashed := make(chan []grown, 1)
+	go func() { hashed <- e.hash(g) }()
+	begin := time.Now()
+	err = e.journal.Sync()
+	e.metrics.sync.Observe(time.Since(begin).Seconds())
+	trees := <-hashed
+	if err != nil {
 		return e.fail(err)
 	}
 	for i, s := range g.sections {
