@@ -2,6 +2,7 @@ package archtest
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -39,9 +40,11 @@ const (
 	suite = "storetest"
 	// kit is what all HTTP edges share. It knows none of them.
 	kit = "httpkit"
-	// shared is what all stores hold in memory of a tenant. It knows the port and no store.
-	shared = "resident"
 )
+
+// shared are what several stores hold in memory: of a tenant, and of those who follow it. They know the port and no
+// store.
+var shared = []string{"resident", "following"}
 
 // trunks maps the folders of the house to what lives there. A package below none of them has no rules, and therefore
 // no place.
@@ -89,7 +92,7 @@ func roomOf(dir string) room {
 }
 
 func (r room) isStoreImplementation() bool {
-	return r.kind == store && r.name != port && r.name != suite && r.name != shared
+	return r.kind == store && r.name != port && r.name != suite && !slices.Contains(shared, r.name)
 }
 
 // everyPackageHasARoom finds packages outside the house: the import rules would say nothing about them.
@@ -168,7 +171,7 @@ func judgeStore(from, to room, dir string) (what, do string) {
 		return fmt.Sprintf("the store port imports %s", dir), "import the core and the standard library only"
 	case from.kind == store && from.name == suite:
 		return "", ""
-	case from.kind == store && from.name == shared && to.isStoreImplementation():
+	case from.kind == store && slices.Contains(shared, from.name) && to.isStoreImplementation():
 		return fmt.Sprintf("%s imports store %s", dir, to.name), "what stores share knows none of them"
 	case to.name == suite:
 		return fmt.Sprintf("imports %s, the conformance suite", dir), "import it from tests only"

@@ -48,6 +48,8 @@ func (b *Batch) Check() error {
 // problem.Busy when queues are full and problem.Unavailable when the store cannot commit or read now; nothing was then
 // changed, except that a context that ends while a commit is under way leaves its outcome unknown: a retry is absorbed.
 type Store interface {
+	Followers
+
 	// Record judges and commits the batch's facts and answers when all that the verdicts rest on is durable. Verdicts
 	// stand in the order of the events. A closed tenant knows its facts as duplicates and refuses all others. Of an
 	// atomic batch with a refusal nothing is committed, and the facts that are not refused are answered Withheld.
@@ -75,9 +77,9 @@ type Store interface {
 	// stopped; the section that creates the tenant comes first. Errors: Conflict (it does not follow).
 	Import(ctx context.Context, tenantID string, s ledger.Section) error
 
-	// Prune takes the usage rows of archived months away, all but adjusted ones, and returns how many left. It may be
-	// stopped at any moment and repeated; commits and reads go on beside it. report, unless nil, gets how far it has
-	// come.
+	// Prune takes the usage rows of archived months away, all but adjusted ones, and returns how many left. A month
+	// with rows that a follower has not come to stays. It may be stopped at any moment and repeated; commits and reads
+	// go on beside it. report, unless nil, gets how far it has come.
 	Prune(ctx context.Context, report func(done, total uint64)) (uint64, error)
 
 	// Ready returns nil when a commit could succeed now, else why not. The context bounds how long it may take to find

@@ -6,7 +6,7 @@
 // a last row that stays behind. From then on the source refuses writes and names the new place. The order of a run
 // makes that safe:
 //
-//	copy     every ledger, then have the target verified
+//	copy     every ledger, then have the target verified, then the places of those who follow the ledgers
 //	mark     tenant by tenant, each only if nothing came since its last row was copied, else the rest is copied first
 //	operator marked last; no tenant comes into being after that, and those that did meanwhile are copied and marked
 //
@@ -86,8 +86,15 @@ func Run(ctx context.Context, from, to store.Store, o Options) (Report, error) {
 	if o.Place == "" {
 		return r.report, nil
 	}
+	if err := r.carryFollowers(); err != nil {
+		return r.report, err
+	}
 	proven := r.report.Moved
-	if err := r.markAll(ids); err != nil {
+	err = r.markAll(ids)
+	if err == nil {
+		err = r.carryFollowers()
+	}
+	if err != nil {
 		return r.report, fmt.Errorf("%w; the target is complete as far as it was copied: run the move again to end it",
 			err)
 	}

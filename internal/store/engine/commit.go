@@ -341,6 +341,7 @@ func (e *Engine) writeLoop() {
 		}
 		e.flight.Store(0)
 		close(g.done)
+		e.followers.bell.Ring()
 		e.toAnswer <- g
 		e.idle <- struct{}{}
 	}

@@ -87,6 +87,8 @@ type Engine struct {
 	state   *state.State
 	slicer  *slicer // nil when slices are off
 	metrics *metrics
+	// followers are those who follow the ledgers.
+	followers followers
 
 	// mu guards all that is decided: cells, notes, the decided half of every book, byID, and the index's memory tables.
 	// The decider writes it, readers read it, the checkpointer ends checkpoints under it.
@@ -275,13 +277,7 @@ func (e *Engine) Tenants(_ context.Context, after string, limit int) ([]store.Li
 	if err := store.CheckPlace(after); err != nil {
 		return nil, err
 	}
-	all := map[string]*book{}
-	e.books.Range(func(id, b any) bool {
-		if id != tenant.Operator {
-			all[id.(string)] = b.(*book)
-		}
-		return true
-	})
+	all := e.tenants()
 	var out []store.Listed
 	for _, id := range page(all, after, limit) {
 		self, _ := all[id].published.Load().resident.Entity(tenant.Kind.Name, tenant.Self)
@@ -346,6 +342,9 @@ func (e *Engine) release() error {
 	}
 	if e.journal != nil {
 		errs = append(errs, e.journal.Close())
+	}
+	if e.followers.log != nil {
+		errs = append(errs, e.followers.log.Close())
 	}
 	if e.metrics != nil {
 		e.metrics.unregister()

@@ -93,8 +93,9 @@ func (p *pruner) find() error {
 		now := b.published.Load()
 		v := &view{e: p.e, b: b, from: &p.e.state.Reader, resident: now.resident, head: now.head}
 		out := &prunedBook{view: v, months: map[calendar.Month]bool{}}
+		needed, held := p.e.followers.Hold(b.id)
 		for _, a := range now.resident.Horizon.Archives {
-			if a.First == 0 {
+			if a.First == 0 || held && a.Last >= needed {
 				continue
 			}
 			left, err := v.hasLeft(a.First)

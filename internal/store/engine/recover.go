@@ -27,6 +27,8 @@ const (
 	indexDir   = "keys"
 	stateDir   = "state"
 	slicesDir  = "slices"
+	// followersDir is not derived from the journal.
+	followersDir = "followers"
 
 	defaultCheckpointBytes = 64 << 20
 	defaultBacklogTables   = 5
@@ -100,6 +102,9 @@ func (e *Engine) openFiles() (err error) {
 		}
 	}
 	if e.id, err = identify(o.FS, o.Dir); err != nil {
+		return err
+	}
+	if err := e.openFollowers(); err != nil {
 		return err
 	}
 	e.journal, err = journal.Open(journal.Options{

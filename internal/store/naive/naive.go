@@ -22,6 +22,7 @@ import (
 	"github.com/tallystick/tallystick/internal/core/tree"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/store"
+	"github.com/tallystick/tallystick/internal/store/following"
 	"github.com/tallystick/tallystick/internal/store/resident"
 )
 
@@ -36,7 +37,9 @@ type Store struct {
 	now   func() time.Time
 	kinds *entity.Kinds
 
-	closed atomic.Bool
+	closed    atomic.Bool
+	followers *following.Book
+	bell      following.Bell
 
 	mu      sync.RWMutex // guards all below
 	tenants map[string]*book
@@ -52,7 +55,8 @@ func New(o Options) *Store {
 	if o.Kinds == nil {
 		o.Kinds = kinds.All()
 	}
-	return &Store{now: o.Now, kinds: o.Kinds, tenants: map[string]*book{}}
+	return &Store{now: o.Now, kinds: o.Kinds, tenants: map[string]*book{},
+		followers: following.New(o.Now, nowhere{}, nil)}
 }
 
 // book is one tenant's ledger: the rows, where the sections begin, and what the changes among the rows say.
@@ -144,6 +148,7 @@ func (s *Store) Record(ctx context.Context, b store.Batch) ([]usage.Verdict, err
 		}
 	}
 	t.seal(from)
+	s.bell.Ring()
 	return verdicts, nil
 }
 
@@ -170,6 +175,7 @@ func (s *Store) Update(ctx context.Context, id string, fn func(store.Tx) error) 
 	}
 	t.seal(from)
 	s.tenants[id] = t
+	s.bell.Ring()
 	return nil
 }
 
@@ -223,6 +229,7 @@ func (s *Store) Import(ctx context.Context, id string, sec ledger.Section) error
 	}
 	t.seal(from)
 	s.tenants[id] = t
+	s.bell.Ring()
 	return nil
 }
 

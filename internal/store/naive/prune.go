@@ -16,13 +16,14 @@ func (s *Store) Prune(ctx context.Context, _ func(done, total uint64)) (pruned u
 	if err := s.ready(ctx); err != nil {
 		return 0, err
 	}
-	for _, t := range s.tenants {
+	for id, t := range s.tenants {
+		needed, held := s.followers.Hold(id)
 		for i := range t.rows {
 			e := t.rows[i].Event
 			if e == nil || e.Status() == usage.Adjusted || t.gone[t.rows[i].Seq] {
 				continue
 			}
-			if _, ok := t.resident.Horizon.Archive(e.Month()); ok {
+			if a, ok := t.resident.Horizon.Archive(e.Month()); ok && !(held && a.Last >= needed) {
 				t.gone[t.rows[i].Seq] = true
 				delete(t.keys, e.Key)
 				pruned++

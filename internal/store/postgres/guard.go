@@ -28,7 +28,10 @@ var (
 			has_table_privilege(r.oid, c.oid, 'UPDATE') OR has_any_column_privilege(r.oid, c.oid, 'UPDATE'),
 			has_table_privilege(r.oid, c.oid, 'DELETE'),
 			has_table_privilege(r.oid, c.oid, 'TRUNCATE') OR has_table_privilege(r.oid, c.oid, 'TRIGGER'),
-			has_table_privilege(r.oid, c.oid, 'SELECT') OR has_any_column_privilege(r.oid, c.oid, 'SELECT')
+			has_table_privilege(r.oid, c.oid, 'SELECT'),
+			coalesce((SELECT string_agg(a.attname, ',' ORDER BY a.attname) FROM pg_attribute a
+				WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+					AND has_column_privilege(r.oid, c.oid, a.attnum, 'SELECT')), '')
 		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace, pg_roles r
 		WHERE n.nspname = $1 AND c.relkind IN ('r', 'p') AND r.rolname IN ($2, $3)`}
 	guardSettings = &statement{name: "guard_settings",
@@ -114,6 +117,9 @@ func guardWalls(ctx context.Context, c *session) error {
 				return nil
 			}
 		}
+		if listed[table] != "" && got == "directory | PERMISSIVE | {"+roleDirectory+"} | SELECT | true | " {
+			return nil
+		}
 		if table == "entities" {
 			switch got {
 			case "directory | PERMISSIVE | {" + roleDirectory + "} | SELECT | (kind = '" + tenant.Kind.Name +
@@ -148,13 +154,15 @@ func guardRights(ctx context.Context, c *session) error {
 	return c.ask(ctx, guardGrants, func(in *reader) error {
 		role, table := in.text(), in.text()
 		updates, deletes, empties, reads := in.bool(), in.bool(), in.bool(), in.bool()
+		columns := in.text()
 		switch {
 		case empties, deletes && (role == roleDirectory || !slices.Contains(deletable, table)):
 			return fmt.Errorf("role %s may delete, truncate or put triggers on table %s", role, table)
 		case updates && (role == roleDirectory || slices.Contains(appendOnly, table)):
 			return fmt.Errorf("role %s may update table %s, whose rows never change", role, table)
-		case reads && role == roleDirectory && table != "entities":
-			return fmt.Errorf("role %s may read table %s of all tenants", role, table)
+		case role == roleDirectory && table != "entities" && (reads || columns != listed[table]):
+			return fmt.Errorf("role %s may read columns (%s) of table %s of all tenants: it should be (%s)", role,
+				columns, table, listed[table])
 		}
 		return nil
 	}, []byte(Schema), []byte(roleServe), []byte(roleDirectory))

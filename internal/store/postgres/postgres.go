@@ -31,6 +31,7 @@ import (
 	"github.com/tallystick/tallystick/internal/core/kinds"
 	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/store"
+	"github.com/tallystick/tallystick/internal/store/following"
 )
 
 // Options of a store. Zero values stand for the defaults.
@@ -89,6 +90,7 @@ type Store struct {
 	sets    residentSets
 	metrics *metrics
 	works   sync.WaitGroup // goroutines of lanes
+	bell    following.Bell
 
 	// grown is set once a ledger has some rows. A plan that was made for an empty table may use any of its indexes,
 	// because none looks better than another, and would be kept when the table has grown: until then, statements that

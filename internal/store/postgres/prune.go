@@ -44,7 +44,14 @@ func (s *Store) Prune(ctx context.Context, report func(done, total uint64)) (pru
 	var done, total uint64
 	err = store.EachTenant(ctx, s, func(t *store.Listed) error {
 		return s.viewing(ctx, t.ID, func(v *view) error {
+			needed, held, err := v.firstNeeded()
+			if err != nil {
+				return err
+			}
 			for _, a := range v.Horizon().Archives {
+				if held && a.Last >= needed {
+					continue
+				}
 				jobs = append(jobs, pruneJob{s: s, tenantID: t.ID, set: v.set, size: v.base, archive: a})
 				total += a.Rows
 			}

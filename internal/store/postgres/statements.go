@@ -17,11 +17,13 @@ const (
 // The tables, and those whose rows the serving role can neither change nor take away.
 var (
 	tables = []string{"entities", "entity_terms", "critical_kinds", "used_meters", "heads", "sections", "usage_events",
-		"entries", "changes", "tiles", "leaves", "counters", "members", "tallies"}
+		"entries", "changes", "tiles", "leaves", "counters", "members", "tallies", "followings"}
 	appendOnly = []string{"sections", "usage_events", "entries", "changes", "tiles", "leaves", "entity_terms",
 		"critical_kinds", "used_meters"}
 	// Of these it may take rows away: of entities, those that expire.
-	deletable = []string{"entities", "entity_terms"}
+	deletable = []string{"entities", "entity_terms", "followings"}
+	// Of these the directory reads some columns, which stand here by name.
+	listed = map[string]string{"heads": "seq,tenant_id", "followings": "due,expires_at,failing,follower,position,tenant_id"}
 )
 
 // Transactions. A writer must see what was committed while it waited for the head's lock, so each of its statements has

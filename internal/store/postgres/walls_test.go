@@ -254,8 +254,15 @@ func TestAStoreRefusesBrokenWalls(t *testing.T) {
 			"ALTER POLICY tenant_wall ON counters USING (tenant_id = current_setting('tallystick.tenant', true))"},
 		{"lets rows through", "ALTER POLICY tenant_wall ON counters TO tallystick_serve, tallystick_directory",
 			"ALTER POLICY tenant_wall ON counters TO tallystick_serve"},
-		{"lets rows through", "CREATE POLICY directory ON heads FOR SELECT TO tallystick_directory USING (true)",
-			"DROP POLICY directory ON heads"},
+		{"lets rows through", "CREATE POLICY directory ON counters FOR SELECT TO tallystick_directory USING (true)",
+			"DROP POLICY directory ON counters"},
+		{"may read columns", "GRANT SELECT (tree) ON heads TO tallystick_directory",
+			"REVOKE SELECT (tree) ON heads FROM tallystick_directory"},
+		{"may read columns", "GRANT SELECT ON followings TO tallystick_directory",
+			"REVOKE SELECT ON followings FROM tallystick_directory; GRANT SELECT (tenant_id, follower, position, due, " +
+				"failing, expires_at) ON followings TO tallystick_directory"},
+		{"may read columns", "REVOKE SELECT (seq) ON heads FROM tallystick_directory",
+			"GRANT SELECT (seq) ON heads TO tallystick_directory"},
 		{"no policy", "DROP POLICY tenant_wall ON sections",
 			"CREATE POLICY tenant_wall ON sections AS PERMISSIVE FOR ALL TO tallystick_serve USING (tenant_id = " +
 				"current_setting('tallystick.tenant', true)) WITH CHECK (tenant_id = " +
@@ -281,7 +288,7 @@ func TestAStoreRefusesBrokenWalls(t *testing.T) {
 		{"may delete", "GRANT DELETE ON sections TO tallystick_serve",
 			"REVOKE DELETE ON sections FROM tallystick_serve"},
 		{"may delete", "GRANT TRUNCATE ON changes TO PUBLIC", "REVOKE TRUNCATE ON changes FROM PUBLIC"},
-		{"may read table", "GRANT SELECT ON changes TO tallystick_directory",
+		{"may read columns", "GRANT SELECT ON changes TO tallystick_directory",
 			"REVOKE SELECT ON changes FROM tallystick_directory"},
 		{"synchronous_commit is off", "ALTER ROLE postgres SET synchronous_commit = off",
 			"ALTER ROLE postgres RESET synchronous_commit"},

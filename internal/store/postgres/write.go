@@ -146,6 +146,7 @@ func (f *transfer) commit(a *addition) (ledger.Head, uint64, error) {
 	}
 	r.send(commit, nil)
 	err := f.drain()
+	defer f.s.bell.Ring() // also when nobody knows whether it happened
 	if err == nil {
 		m := f.s.metrics
 		m.transactions.Inc()

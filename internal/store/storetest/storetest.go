@@ -98,7 +98,7 @@ func Cases() []Case {
 		feedCases, lateCases, aheadCases, closeCases, correctionCases, sliceCases, updateCases, wallCases, listingCases,
 		textCases, refusalCases, quotaCases,
 		datedCases, auditCases, requestCases, entityCases, rowCases, horizonCases, faultCases, movedCases,
-		epochCases)
+		epochCases, followCases)
 }
 
 // Run plays every story on a store of its own.
