@@ -7,6 +7,7 @@ import (
 	"github.com/tallystick/tallystick/internal/core/meter"
 	"github.com/tallystick/tallystick/internal/core/quota"
 	"github.com/tallystick/tallystick/internal/core/request"
+	"github.com/tallystick/tallystick/internal/core/sink"
 	"github.com/tallystick/tallystick/internal/core/tenant"
 	"github.com/tallystick/tallystick/internal/core/usage"
 )
@@ -26,5 +27,7 @@ func All() *entity.Kinds {
 		ledger.ArchiveKind.Declare(),
 		ledger.BaseKind.Declare(),
 		request.Kind.Declare(),
+		sink.Kind.Declare(),
+		sink.ItemKind.Declare(),
 	)
 }

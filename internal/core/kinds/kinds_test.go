@@ -15,6 +15,7 @@ import (
 	"github.com/tallystick/tallystick/internal/core/properties"
 	"github.com/tallystick/tallystick/internal/core/quota"
 	"github.com/tallystick/tallystick/internal/core/request"
+	"github.com/tallystick/tallystick/internal/core/sink"
 	"github.com/tallystick/tallystick/internal/core/tenant"
 	"github.com/tallystick/tallystick/internal/core/tree"
 	"github.com/tallystick/tallystick/internal/core/usage"
@@ -113,6 +114,18 @@ func samples() []sample {
 			}},
 			{Meter: 2, Customer: "two"},
 		}}, ""),
+		of(&sink.Kind, sink.Sink{ID: "s", Name: "S", Way: sink.Kafka, URL: "u", Servers: []string{"b:1"}, Topic: "t",
+			Filter: sink.Filter{Rows: sink.Events | sink.Changes, Types: []string{"usage.*"}}, Batch: 7, Start: 9,
+			Paused: true, Deleted: true, Secrets: []sink.Secret{{Sealed: []byte{1, 2}, Expires: 3}}, CreatedAt: 4,
+			UpdatedAt: at},
+			`{"name":"S","way":"kafka","url":"u","servers":["b:1"],"topic":"t","filter":{"rows":5,"types":["usage.*"]},`+
+				`"batch":7,"start":9,"paused":true,"deleted":true,"secrets":[{"sealed":"AQI=","expires":3}],`+
+				`"created_at":4}`),
+		of(&sink.ItemKind, sink.Item{ID: "i", Sink: "s", From: 1, To: 2, Filter: sink.Filter{Rows: sink.Events},
+			Asked: true, State: sink.Pending, Attempts: 3, Error: "e", CreatedAt: 4, UpdatedAt: at},
+			`{"sink":"s","from":1,"to":2,"filter":{"rows":1},"asked":true,"state":"PENDING","attempts":3,"error":"e",`+
+				`"created_at":4}`,
+			entity.Term{Index: "sink", Value: "s"}, entity.Term{Index: "waiting", Value: "s"}),
 		of(&request.Kind, request.Stored{
 			Key: "k", Fingerprint: [32]byte{1, 2}, Tenant: "t", ExpiresAt: 5,
 			Answer: request.Answer{Status: 201, ContentType: "json", Location: "/x", Body: []byte("b")},

@@ -23,7 +23,7 @@ func (s *Store) Prune(ctx context.Context, _ func(done, total uint64)) (pruned u
 			if e == nil || e.Status() == usage.Adjusted || t.gone[t.rows[i].Seq] {
 				continue
 			}
-			if a, ok := t.resident.Horizon.Archive(e.Month()); ok && !(held && a.Last >= needed) {
+			if a, ok := t.resident.Horizon.Archive(e.Month()); ok && (!held || a.Last < needed) {
 				t.gone[t.rows[i].Seq] = true
 				delete(t.keys, e.Key)
 				pruned++

@@ -195,9 +195,9 @@ func (w *world) listFollowings() {
 		heads = append(heads, store.Grown{Tenant: id, Seq: w.head(id).Seq})
 		for _, f := range []string{"s1", "s2"} {
 			w.follow(id, f, uint64(i), "n")
-			one := store.Followed{Following: store.Following{Tenant: id, Follower: f, Standing: standing(uint64(i), "")}}
-			one.Note = nil
-			all = append(all, one)
+			at := standing(uint64(i), "")
+			at.Note = nil
+			all = append(all, store.Followed{Following: store.Following{Tenant: id, Follower: f, Standing: at}})
 		}
 	}
 	w.claim("b", "s2", "one")
