@@ -40,6 +40,8 @@ const (
 	suite = "storetest"
 	// kit is what all HTTP edges share. It knows none of them.
 	kit = "httpkit"
+	// exit is how edges reach hosts that tenants name. It knows no edge.
+	exit = "outbound"
 )
 
 // shared are what several stores hold in memory: of a tenant, and of those who follow it. They know the port and no
@@ -156,7 +158,7 @@ func (t *tree) judge(from room, importPath string) (what, do string) {
 	case to.kind > from.kind:
 		return fmt.Sprintf("imports %s, a floor above", dir),
 			"declare an interface here and let the floor above implement it"
-	case from.kind == edge && to.kind == edge && to.name != kit:
+	case from.kind == edge && to.kind == edge && to.name != kit && to.name != exit:
 		return fmt.Sprintf("edge %s imports edge %s", from.name, to.name),
 			"edges never know one another: move what is shared down, or what all HTTP edges need to httpkit"
 	case to.kind == store:
