@@ -118,7 +118,8 @@ func samples() []sample {
 			Filter: sink.Filter{Rows: sink.Events | sink.Changes, Types: []string{"usage.*"}}, Batch: 7, Start: 9,
 			Paused: true, Deleted: true, Secrets: []sink.Secret{{Sealed: []byte{1, 2}, Expires: 3}}, CreatedAt: 4,
 			UpdatedAt: at},
-			`{"name":"S","way":"kafka","url":"u","servers":["b:1"],"topic":"t","filter":{"rows":5,"types":["usage.*"]},`+
+			`{"name":"S","way":"kafka","url":"u","servers":["b:1"],"topic":"t","filter":{"rows":5,`+
+				`"types":["usage.*"]},`+
 				`"batch":7,"start":9,"paused":true,"deleted":true,"secrets":[{"sealed":"AQI=","expires":3}],`+
 				`"created_at":4}`),
 		of(&sink.ItemKind, sink.Item{ID: "i", Sink: "s", From: 1, To: 2, Filter: sink.Filter{Rows: sink.Events},

@@ -126,7 +126,8 @@ func (s *Store) Follow(ctx context.Context, f store.Following) error {
 		return err
 	}
 	return s.moving(ctx, f.Tenant, func(r *roundTrip) {
-		r.send(addFollowing, nil, append([][]byte{[]byte(f.Tenant), []byte(f.Follower)}, (*standing)(&f.Standing).params()...)...)
+		r.send(addFollowing, nil, append([][]byte{[]byte(f.Tenant), []byte(f.Follower)},
+			(*standing)(&f.Standing).params()...)...)
 	})
 }
 

@@ -23,7 +23,8 @@ var (
 	// Of these it may take rows away: of entities, those that expire.
 	deletable = []string{"entities", "entity_terms", "followings"}
 	// Of these the directory reads some columns, which stand here by name.
-	listed = map[string]string{"heads": "seq,tenant_id", "followings": "due,expires_at,failing,follower,position,tenant_id"}
+	listed = map[string]string{"heads": "seq,tenant_id",
+		"followings": "due,expires_at,failing,follower,position,tenant_id"}
 )
 
 // Transactions. A writer must see what was committed while it waited for the head's lock, so each of its statements has

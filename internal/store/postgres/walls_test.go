@@ -259,7 +259,8 @@ func TestAStoreRefusesBrokenWalls(t *testing.T) {
 		{"may read columns", "GRANT SELECT (tree) ON heads TO tallystick_directory",
 			"REVOKE SELECT (tree) ON heads FROM tallystick_directory"},
 		{"may read columns", "GRANT SELECT ON followings TO tallystick_directory",
-			"REVOKE SELECT ON followings FROM tallystick_directory; GRANT SELECT (tenant_id, follower, position, due, " +
+			"REVOKE SELECT ON followings FROM tallystick_directory; GRANT SELECT (tenant_id, follower, position, " +
+				"due, " +
 				"failing, expires_at) ON followings TO tallystick_directory"},
 		{"may read columns", "REVOKE SELECT (seq) ON heads FROM tallystick_directory",
 			"GRANT SELECT (seq) ON heads TO tallystick_directory"},

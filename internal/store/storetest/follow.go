@@ -48,15 +48,17 @@ var followCases = []Case{
 		_, err = w.s.Claim(ctx, acme, "sink", "two", time.Minute)
 		w.code("a claim that was made to last", err, problem.Busy)
 		w.clock.Advance(30 * time.Second)
-		w.code("a move after the claim's end", w.s.Advance(ctx, first, store.Standing{Position: 2}, time.Minute), problem.Conflict)
+		w.code("a move after the claim's end", w.s.Advance(ctx, first, store.Standing{Position: 2}, time.Minute),
+			problem.Conflict)
 		second := w.claim(acme, "sink", "two")
 		if second.Fence <= first.Fence || second.Position != 1 {
 			w.Errorf("the second claim is %+v, the first was %+v", second, first)
 		}
-		w.code("a move by who was paused", w.s.Advance(ctx, first, store.Standing{Position: 5}, time.Minute), problem.Conflict)
-		again := w.claim(acme, "sink", "two")
-		w.code("a move by an older claim of the same owner", w.s.Advance(ctx, second, store.Standing{Position: 5}, time.Minute),
+		w.code("a move by who was paused", w.s.Advance(ctx, first, store.Standing{Position: 5}, time.Minute),
 			problem.Conflict)
+		again := w.claim(acme, "sink", "two")
+		w.code("a move by an older claim of the same owner",
+			w.s.Advance(ctx, second, store.Standing{Position: 5}, time.Minute), problem.Conflict)
 		w.stands(acme, "sink", 1, "a")
 		w.advance(again, 5, "b")
 		if err := w.s.Release(ctx, first); err != nil { // it has nothing to give up
@@ -67,7 +69,8 @@ var followCases = []Case{
 		if err := w.s.Release(ctx, again); err != nil {
 			w.Errorf("release: %v", err)
 		}
-		w.code("a move after the release", w.s.Advance(ctx, again, store.Standing{Position: 6}, time.Minute), problem.Conflict)
+		w.code("a move after the release", w.s.Advance(ctx, again, store.Standing{Position: 6}, time.Minute),
+			problem.Conflict)
 		w.advance(w.claim(acme, "sink", "one"), 6, "c")
 	}},
 	{"a follower does not move back, and what cannot be kept is refused", func(w *world) {
@@ -107,14 +110,16 @@ var followCases = []Case{
 				w.Fatalf("unfollow: %v", err)
 			}
 		}
-		w.code("a move of what is gone", w.s.Advance(ctx, c, store.Standing{Position: 9}, time.Minute), problem.NotFound)
+		w.code("a move of what is gone", w.s.Advance(ctx, c, store.Standing{Position: 9}, time.Minute),
+			problem.NotFound)
 		w.again()
 		_, err := w.s.Following(ctx, acme, "sink")
 		w.code("a following that has ended", err, problem.NotFound)
 		w.stands(acme, "tail", 2, acme)
 		w.stands("beta", "sink", 1, "beta")
 		w.follow(acme, "sink", 4, "anew")
-		w.code("a move by a claim of before", w.s.Advance(ctx, c, store.Standing{Position: 9}, time.Minute), problem.Conflict)
+		w.code("a move by a claim of before", w.s.Advance(ctx, c, store.Standing{Position: 9}, time.Minute),
+			problem.Conflict)
 		w.again()
 		w.stands(acme, "sink", 4, "anew")
 	}},
