@@ -139,6 +139,9 @@ type Sink struct {
 
 // Check judges the parts of a sink that need no network. Errors: Invalid.
 func (s *Sink) Check() *problem.Error {
+	if s.Name == "" {
+		return problem.At("name", "required")
+	}
 	if p := tenant.CheckName("name", s.Name, MaxName); p != nil {
 		return p
 	}

@@ -127,7 +127,7 @@ func TestAtomicRefusalsAreDiscreet(t *testing.T) {
 		{"id":"o","meter":"full","customer":"c","quantity":999999999999,"time":"2026-11-14T00:00:00Z"},
 		{"id":"a","meter":"calls","customer":"c","quantity":1,"time":"2026-11-14T00:00:00Z"}]`)).
 		refused(t, 422, "batch_refused")
-	for _, secret := range append(secrets, "as seq") {
+	for _, secret := range append(totals, "as seq") {
 		if strings.Contains(string(a.body), secret) {
 			t.Errorf("it learns of %s: %s", secret, a.body)
 		}

@@ -34,15 +34,15 @@ func (s *agreeable) Record(_ context.Context, b store.Batch) ([]usage.Verdict, e
 	return out, nil
 }
 
-// sink is a ResponseWriter that keeps nothing but the status.
-type sink struct {
+// drained is a ResponseWriter that keeps nothing but the status.
+type drained struct {
 	header http.Header
 	status int
 }
 
-func (w *sink) Header() http.Header         { return w.header }
-func (w *sink) Write(b []byte) (int, error) { return len(b), nil }
-func (w *sink) WriteHeader(status int)      { w.status = status }
+func (w *drained) Header() http.Header         { return w.header }
+func (w *drained) Write(b []byte) (int, error) { return len(b), nil }
+func (w *drained) WriteHeader(status int)      { w.status = status }
 
 type benchBody struct{ *bytes.Reader }
 
@@ -72,7 +72,7 @@ func BenchmarkPostEvents(b *testing.B) {
 			r.ContentLength = int64(body.Len())
 			r.Header.Set("Authorization", "Bearer "+token)
 			r.Header.Set("Content-Type", "application/json")
-			w := &sink{header: http.Header{}}
+			w := &drained{header: http.Header{}}
 			b.ReportAllocs()
 			b.SetBytes(int64(body.Len()))
 			for b.Loop() {

@@ -18,9 +18,13 @@ import (
 	"github.com/getkin/kin-openapi/routers"
 
 	"github.com/tallystick/tallystick/api"
+	"github.com/tallystick/tallystick/internal/core/audit"
+	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/problem"
+	"github.com/tallystick/tallystick/internal/core/sink"
 	"github.com/tallystick/tallystick/internal/core/tenant"
 	"github.com/tallystick/tallystick/internal/edge/httpkit"
+	"github.com/tallystick/tallystick/internal/store"
 )
 
 // contract holds exchanges against the published document and remembers which answers were seen.
@@ -244,6 +248,7 @@ func (w *world) story() {
 	w.get("/v1/periods/2026-10").status(t, 200)
 	w.get("/v1/counters?period=2026-10").status(t, 200)
 	w.plans()
+	w.sinks()
 	for _, path := range []string{"/v1/audit-events?limit=2",
 		"/v1/audit-events?entity_type=meter&entity_id=calls&offset=1", "/v1/audit-events/aud_1"} {
 		w.do(call{method: "GET", path: path, key: "audit"}).status(t, 200)
@@ -251,6 +256,57 @@ func (w *world) story() {
 	w.do(call{method: "GET", path: "/metrics", key: "operator"}).status(t, 200)
 	for _, path := range []string{"/healthz", "/readyz", "/openapi.yaml"} {
 		w.do(call{method: "GET", path: path}).status(t, 200)
+	}
+}
+
+// sinks makes one of each kind, changes one, and has a delivery that failed tried again.
+func (w *world) sinks() {
+	t := w.t
+	for _, body := range []string{
+		`{"name":"k","kind":"kafka","brokers":["broker.example:9092"],"topic":"rows","start":1}`,
+		`{"name":"n","kind":"nats","servers":["nats://n.example:4222"],"subject":"rows","rows":["event"],"batch":5}`,
+	} {
+		w.do(call{method: "POST", path: "/v1/sinks", key: "admin", body: body}).status(t, 201)
+	}
+	a := w.do(call{method: "POST", path: "/v1/sinks", key: "admin", body: `{"name":"w","kind":"webhook",` +
+		`"url":"https://r.example/hook","types":["usage.*"],"start":"beginning"}`}).status(t, 201)
+	id := a.text("id")
+	if !strings.HasPrefix(a.text("secret"), "whsec_") || bytes.Contains(w.get("/v1/sinks/"+id).body, []byte("whsec")) {
+		t.Errorf("the secret is shown once, when it is made: %s", a.body)
+	}
+	w.get("/v1/sinks?limit=1").status(t, 200)
+	w.get("/v1/sinks/"+id).status(t, 200)
+	w.do(call{method: "PATCH", path: "/v1/sinks/" + id, key: "admin", body: `{"state":"paused"}`}).status(t, 200)
+	b := w.do(call{method: "POST", path: "/v1/sinks/" + id + "/rotate-secret", key: "admin"}).status(t, 200)
+	if b.text("secret") == a.text("secret") {
+		t.Error("rotating gives the same secret")
+	}
+	r := w.do(call{method: "POST", path: "/v1/sinks/" + id + "/replay", key: "admin",
+		body: `{"from_seq":1,"to_seq":2}`}).status(t, 201)
+	w.get("/v1/sinks/"+id+"/failures?limit=1").status(t, 200)
+	again := call{method: "POST", path: "/v1/sinks/" + id + "/failures/" + r.text("id") + "/replay", key: "admin"}
+	w.do(again).refused(t, 409, "conflict")
+	w.failed(id, r.text("id"))
+	w.do(again).status(t, 200)
+	w.do(call{method: "DELETE", path: "/v1/sinks/" + id, key: "admin"}).status(t, 204)
+	w.get("/v1/sinks/"+id).refused(t, 404, "not_found")
+}
+
+// failed has an item given up.
+func (w *world) failed(sinkID, id string) {
+	w.t.Helper()
+	err := w.store.Update(context.Background(), "acme", func(tx store.Tx) error {
+		item, err := store.Get(tx, &sink.ItemKind, id)
+		if err != nil {
+			return err
+		}
+		item.State = sink.Failed
+		_, err = tx.Append(ledger.Change{Event: audit.Of("sink", "delivery_failed", sinkID),
+			State: sink.ItemKind.State(&item)})
+		return err
+	})
+	if err != nil {
+		w.t.Fatal(err)
 	}
 }
 
@@ -312,7 +368,7 @@ func (w *world) driveStreams() {
 func (w *world) example(rt route) call {
 	path := rt.pattern
 	for _, v := range [][2]string{{"/tenants/{id}", "/tenants/acme"}, {"/ledgers/{id}", "/ledgers/acme"},
-		{"{id}", "nobody"}, {"{slug}", "calls"}, {"{period}", "2026-11"}, {"{name}", "nothing"}} {
+		{"{id}", "nobody"}, {"{slug}", "calls"}, {"{period}", "2026-11"}, {"{name}", "nothing"}, {"{failure}", "none"}} {
 		path = strings.Replace(path, v[0], v[1], 1)
 	}
 	c := call{method: rt.method, path: path}

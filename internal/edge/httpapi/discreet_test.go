@@ -12,8 +12,8 @@ import (
 	"github.com/tallystick/tallystick/internal/store/storetest"
 )
 
-// secrets is what a key that may only send must not learn: plans, limits, what is used, and when others sent.
-var secrets = []string{"platinum", "9137", "7351", "1786", "2026-11-14T23:41:07", "10^26", "99999999"}
+// totals is what a key that may only send must not learn: plans, limits, what is used, and when others sent.
+var totals = []string{"platinum", "9137", "7351", "1786", "2026-11-14T23:41:07", "10^26", "99999999"}
 
 // discreetWorld has a meter of each kind that refuses something, with numbers that occur nowhere else.
 func discreetWorld(t *testing.T) *world {
@@ -84,7 +84,7 @@ func TestAKeyThatOnlySendsLearnsNothingOfTotalsOrPlans(t *testing.T) {
 					}
 					continue
 				}
-				for _, secret := range append(secrets, c.secret) {
+				for _, secret := range append(totals, c.secret) {
 					if strings.Contains(body, secret) {
 						t.Errorf("%s: a key that only sends learns of %s: %s", c.name, secret, body)
 					}

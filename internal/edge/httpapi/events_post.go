@@ -3,6 +3,7 @@ package httpapi
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -35,7 +36,7 @@ var scratches = sync.Pool{New: func() any { return new(scratch) }}
 const maxKeptAnswer = 64 << 10
 
 // acceptEvents serves POST /v1/events.
-func (*Server) acceptEvents(x *httpkit.Exchange) error {
+func (server *Server) acceptEvents(x *httpkit.Exchange) error {
 	atomic, err := isAtomic(x)
 	if err != nil {
 		return err
@@ -71,6 +72,9 @@ func (*Server) acceptEvents(x *httpkit.Exchange) error {
 	if len(verdicts) != len(batch.Events) {
 		return fmt.Errorf("record %d events: %d verdicts", len(batch.Events), len(verdicts))
 	}
+	if fallback := server.options.Fallback; fallback != nil && fallback(x.Caller.Tenant) && slices.ContainsFunc(verdicts, isKept) {
+		x.Header()["Tally-Fallback"] = yes
+	}
 	if batch.Single {
 		err = answerSingle(x, &batch.Events[0], &verdicts[0], s)
 	} else {
@@ -84,6 +88,8 @@ func (*Server) acceptEvents(x *httpkit.Exchange) error {
 	scratches.Put(s)
 	return err
 }
+
+func isKept(v usage.Verdict) bool { return v.Kept() }
 
 // isAtomic reads whether one refusal shall refuse the whole batch.
 func isAtomic(x *httpkit.Exchange) (bool, error) {

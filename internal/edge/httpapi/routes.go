@@ -86,6 +86,16 @@ func (s *Server) routes() []route {
 		{"GET", "/v1/customers/{id}/plan", ofTenant, tenant.Read, s.getCustomerPlan},
 		{"GET", "/v1/quotas", ofTenant, tenant.Read, s.listQuotas},
 
+		{"POST", sinksPath, ofTenant, tenant.Admin, s.postSink},
+		{"GET", sinksPath, ofTenant, tenant.Read, s.listSinks},
+		{"GET", "/v1/sinks/{id}", ofTenant, tenant.Read, s.getSink},
+		{"PATCH", "/v1/sinks/{id}", ofTenant, tenant.Admin, s.patchSink},
+		{"DELETE", "/v1/sinks/{id}", ofTenant, tenant.Admin, s.deleteSink},
+		{"POST", "/v1/sinks/{id}/replay", ofTenant, tenant.Admin, s.replaySink},
+		{"POST", "/v1/sinks/{id}/rotate-secret", ofTenant, tenant.Admin, s.rotateSecret},
+		{"GET", "/v1/sinks/{id}/failures", ofTenant, tenant.Read, s.listFailures},
+		{"POST", "/v1/sinks/{id}/failures/{failure}/replay", ofTenant, tenant.Admin, s.replayFailure},
+
 		{"GET", "/v1/audit-events", ofTenant, tenant.Audit, s.listAuditEvents},
 		{"GET", "/v1/audit-events/{id}", ofTenant, tenant.Audit, s.getAuditEvent},
 	}

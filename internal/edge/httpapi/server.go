@@ -19,6 +19,7 @@ import (
 	"github.com/tallystick/tallystick/internal/service/idempotency"
 	"github.com/tallystick/tallystick/internal/service/plans"
 	"github.com/tallystick/tallystick/internal/service/registry"
+	"github.com/tallystick/tallystick/internal/service/sinks"
 	"github.com/tallystick/tallystick/internal/service/verify"
 	"github.com/tallystick/tallystick/internal/service/windows"
 	"github.com/tallystick/tallystick/internal/store"
@@ -49,11 +50,16 @@ type Options struct {
 	Requests *idempotency.Requests
 	Plans    *plans.Service
 	Windows  *windows.Service
+	Sinks    *sinks.Service
 	// Verify examines a tenant's ledger beside everything else, or all ledgers and files when the tenant is empty, and
 	// reports how far it has come in each stage.
 	Verify func(
 		ctx context.Context, tenantID string, progress func(stage string, done, total uint64),
 	) (verify.Report, error)
+
+	// Fallback reports whether a sink of a tenant is behind because it fails; answers to events then say so. Default:
+	// none is.
+	Fallback func(tenantID string) bool
 
 	// Edges are the other APIs that are served on the same connections. Default: none.
 	Edges []httpkit.Edge

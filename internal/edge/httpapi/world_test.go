@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tallystick/tallystick/internal/core/sink"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/edge/httpkit"
 	"github.com/tallystick/tallystick/internal/service/billing"
@@ -24,6 +25,8 @@ import (
 	"github.com/tallystick/tallystick/internal/service/idempotency"
 	"github.com/tallystick/tallystick/internal/service/plans"
 	"github.com/tallystick/tallystick/internal/service/registry"
+	"github.com/tallystick/tallystick/internal/service/secrets"
+	"github.com/tallystick/tallystick/internal/service/sinks"
 	"github.com/tallystick/tallystick/internal/service/verify"
 	"github.com/tallystick/tallystick/internal/service/windows"
 	"github.com/tallystick/tallystick/internal/store"
@@ -162,6 +165,8 @@ func newWorldOn(t *testing.T, open opener, limits gate.Options, change ...func(*
 		Billing:  billing.New(joined),
 		Plans:    plans.New(joined),
 		Windows:  windows.New(w.store),
+		Sinks: sinks.New(joined, openVault{}, func(context.Context, *sink.Sink) error { return nil },
+			secrets.Overlap),
 		Verify: func(ctx context.Context, _ string,
 			progress func(stage string, done, total uint64)) (verify.Report, error) {
 			return verify.Run(ctx, w.store,
@@ -195,6 +200,12 @@ func newWorldOn(t *testing.T, open opener, limits gate.Options, change ...func(*
 	}
 	return w
 }
+
+// openVault hides nothing.
+type openVault struct{}
+
+func (openVault) Seal(plain []byte, _ secrets.Owner) ([]byte, error)  { return plain, nil }
+func (openVault) Open(sealed []byte, _ secrets.Owner) ([]byte, error) { return sealed, nil }
 
 // lockedRandom makes keys that are the same in every run.
 type lockedRandom struct {

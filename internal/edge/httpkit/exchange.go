@@ -166,9 +166,18 @@ func (x *Exchange) Created(location string, object []byte) error {
 // CreatedWithSecret answers 201 with the object and, this once, the secret that belongs to it. What is kept under an
 // Idempotency-Key is the answer without it.
 func (x *Exchange) CreatedWithSecret(location string, object []byte, name, secret string) error {
+	return x.Created(location, x.withSecret(object, name, secret))
+}
+
+// AnswerWithSecret answers 200 with the object and, this once, a secret, as CreatedWithSecret does.
+func (x *Exchange) AnswerWithSecret(object []byte, name, secret string) error {
+	return x.Answer(http.StatusOK, append(x.withSecret(object, name, secret), '\n'))
+}
+
+func (x *Exchange) withSecret(object []byte, name, secret string) []byte {
 	x.w.Header()["Cache-Control"] = []string{"no-store"}
 	x.public = append(slices.Clone(object), '\n')
-	return x.Created(location, append(render.String(object[:len(object)-1], name, secret), '}'))
+	return append(render.String(object[:len(object)-1], name, secret), '}')
 }
 
 // Delegate lets another handler answer.

@@ -6,6 +6,7 @@ import (
 	"encoding/base32"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -399,32 +400,35 @@ func (s *Service) status(ctx context.Context, v store.View, tenantID string, of 
 	return out, err
 }
 
-// Failures lists items of a sink by id, after the given one; the delivery that is tried again stands first, without
-// one. Errors: NotFound.
+// Failures lists items of a sink by id, after the given one. The delivery that failed and is tried again is among them.
+// Errors: NotFound.
 func (s *Service) Failures(
 	ctx context.Context, tenantID, id, after string, limit int,
 ) (out []sink.Item, err error) {
-	err = s.ledgers.View(ctx, tenantID, func(v store.View) error {
+	err = s.ledgers.View(ctx, tenantID, func(v store.View) (err error) {
 		if _, err := get(v, id); err != nil {
 			return err
 		}
-		if after == "" {
-			under, err := s.under(ctx, tenantID, id)
-			if err != nil {
-				return err
-			}
-			out = append(out, under...)
-		}
-		items, err := store.ListBy(v, &sink.ItemKind, entity.Term{Index: sink.BySink, Value: id},
-			store.Page{After: after, Limit: limit - len(out)})
-		out = append(out, items...)
+		out, err = store.ListBy(v, &sink.ItemKind, entity.Term{Index: sink.BySink, Value: id},
+			store.Page{After: after, Limit: limit})
 		return err
 	})
-	return out, err
+	if err != nil {
+		return nil, err
+	}
+	under, err := s.under(ctx, tenantID, id)
+	if err != nil {
+		return nil, err
+	}
+	if under != nil && under.ID > after {
+		out = append(out, *under)
+		slices.SortFunc(out, func(a, b sink.Item) int { return strings.Compare(a.ID, b.ID) })
+	}
+	return out[:min(len(out), limit)], nil
 }
 
 // under is the delivery of a sink that failed and is tried again, if there is one.
-func (s *Service) under(ctx context.Context, tenantID, id string) ([]sink.Item, error) {
+func (s *Service) under(ctx context.Context, tenantID, id string) (*sink.Item, error) {
 	f, err := s.store.Following(ctx, tenantID, sink.Follower(id))
 	if err != nil {
 		if problem.Is(err, problem.NotFound) {
@@ -441,8 +445,8 @@ func (s *Service) under(ctx context.Context, tenantID, id string) ([]sink.Item, 
 	if f.Due <= calendar.FromTime(time.Now()) {
 		state = sink.Processing
 	}
-	return []sink.Item{{ID: itemID(id, b), Sink: id, From: b.From, To: b.To, Filter: b.Filter, State: state,
-		Attempts: b.Attempts, Error: b.Error, CreatedAt: b.Since, UpdatedAt: b.Since}}, nil
+	return &sink.Item{ID: itemID(id, b), Sink: id, From: b.From, To: b.To, Filter: b.Filter, State: state,
+		Attempts: b.Attempts, Error: b.Error, CreatedAt: b.Since, UpdatedAt: b.Since}, nil
 }
 
 // ReplayFailure has a delivery that was given up tried again. Errors: NotFound, Conflict (it is not FAILED).

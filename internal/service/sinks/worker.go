@@ -16,8 +16,10 @@ import (
 // worker carries the rows of one tenant to one sink, while it has the claim to do so.
 //
 //	load the sink ─▶ is a delivery begun? ─no─▶ plan the next one, keep it ─▶ deliver ─▶ done: keep that, with the
+//
 // next
-//	                        └─────yes──────────────────────────────────────────▲   └─▶ failed: keep when to try again
+//
+//	└─────yes──────────────────────────────────────────▲   └─▶ failed: keep when to try again
 //
 // What is kept is durable before the receiver sees anything, so that a delivery has the same id and rows every time.
 // The position moves only behind a delivery that the receiver has, or that was given up and is in the ledger as FAILED.
