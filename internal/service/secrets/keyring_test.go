@@ -47,6 +47,17 @@ func TestWhatIsSealedOpensForItsOwnerAlone(t *testing.T) {
 	}
 }
 
+// What was sealed stays readable: these bytes are of the first build that sealed.
+func TestTheFormatOfASeal(t *testing.T) {
+	const want = "01d6a18800aba09c90cccccccccccccccccccccccc06c8754" +
+		"41f7b0a79485d87d57acf7c8c02225fce446b4195e1e54a12"
+	ring := ringOf(t, keyA)
+	ring.random = bytes.NewReader(bytes.Repeat([]byte{0xcc}, nonceSize))
+	if got := fmt.Sprintf("%x", seal(t, ring, "whsec_secret", sink)); got != want {
+		t.Errorf("sealed as %s", got)
+	}
+}
+
 func TestSealsOfOneSecretDiffer(t *testing.T) {
 	ring := ringOf(t, keyA)
 	one, two := seal(t, ring, "the same", sink), seal(t, ring, "the same", sink)
