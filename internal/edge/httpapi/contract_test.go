@@ -447,6 +447,10 @@ func (w *world) closedExample(rt route, c call) call {
 		c.body = `{"slug":"x","aggregation":"sum"}`
 	case "/v1/meters/{slug}":
 		c.body = `{"name":"x"}`
+	case "/v1/sinks/{id}":
+		c.body = `{"name":"x"}`
+	case "/v1/sinks/{id}/replay":
+		c.body = `{"from_seq":1}`
 	case "/v1/events":
 		c.body = `{"id":"x","meter":"calls","customer":"c"}`
 	case "/v1/plans/{name}":

@@ -48,12 +48,19 @@ func (l Ledgers) Update(ctx context.Context, tenantID string, fn func(tx store.T
 		if err != nil {
 			return err
 		}
-		if t.Closed {
-			return problem.New(problem.TenantClosed, "tenant %s is closed: it stays readable and takes no changes",
-				t.ID)
+		if err := TakesChanges(&t); err != nil {
+			return err
 		}
 		return fn(tx, t)
 	})
+}
+
+// TakesChanges refuses a tenant that is closed. Errors: TenantClosed.
+func TakesChanges(t *tenant.Tenant) error {
+	if t.Closed {
+		return problem.New(problem.TenantClosed, "tenant %s is closed: it stays readable and takes no changes", t.ID)
+	}
+	return nil
 }
 
 // Append adds a change that an actor made and returns its number. The payload is for people to read; the state is the

@@ -195,8 +195,14 @@ func (s *Service) Change(
 	ctx context.Context, actor, tenantID, id string, change func(*sink.Sink) error,
 ) (sink.Sink, error) {
 	var now sink.Sink
-	err := s.ledgers.View(ctx, tenantID, func(v store.View) (err error) {
-		now, err = get(v, id)
+	err := s.ledgers.View(ctx, tenantID, func(v store.View) error {
+		t, err := store.Tenant(v)
+		if err == nil {
+			err = ledgers.TakesChanges(&t)
+		}
+		if err == nil {
+			now, err = get(v, id)
+		}
 		return err
 	})
 	if err != nil {
@@ -219,34 +225,45 @@ func (s *Service) update(
 	ctx context.Context, actor, tenantID, id, action string, change func(*sink.Sink) error,
 ) (out sink.Sink, err error) {
 	err = s.ledgers.Update(ctx, tenantID, func(tx store.Tx, _ tenant.Tenant) error {
-		before, err := get(tx, id)
-		if err != nil {
-			return err
-		}
-		out = before
-		if err := change(&out); err != nil {
-			return err
-		}
-		if string(sink.Kind.Encode(&before)) == string(sink.Kind.Encode(&out)) {
-			return nil
-		}
-		out.UpdatedAt = tx.Now()
-		switch {
-		case out.Paused && !before.Paused:
-			action = "paused"
-		case !out.Paused && before.Paused:
-			action = "resumed"
-		}
-		return appendSink(tx, actor, action, &out)
+		out, err = changed(tx, actor, id, action, change)
+		return err
 	})
 	return out, err
 }
 
-// Delete ends a sink. What it had begun to deliver may still arrive. Errors: NotFound, TenantClosed.
+func changed(tx store.Tx, actor, id, action string, change func(*sink.Sink) error) (sink.Sink, error) {
+	before, err := get(tx, id)
+	if err != nil {
+		return before, err
+	}
+	out := before
+	if err := change(&out); err != nil {
+		return before, err
+	}
+	if string(sink.Kind.Encode(&before)) == string(sink.Kind.Encode(&out)) {
+		return before, nil
+	}
+	out.UpdatedAt = tx.Now()
+	switch {
+	case out.Paused && !before.Paused:
+		action = "paused"
+	case !out.Paused && before.Paused:
+		action = "resumed"
+	}
+	return out, appendSink(tx, actor, action, &out)
+}
+
+// Delete ends a sink, that of a closed tenant too. What it had begun to deliver may still arrive. Errors: NotFound.
 func (s *Service) Delete(ctx context.Context, actor, tenantID, id string) error {
-	_, err := s.update(ctx, actor, tenantID, id, "deleted", func(out *sink.Sink) error {
-		out.Deleted, out.Secrets = true, nil
-		return nil
+	if p := ledgers.Reachable(tenantID); p != nil {
+		return p
+	}
+	err := s.store.Update(ctx, tenantID, func(tx store.Tx) error {
+		_, err := changed(tx, actor, id, "deleted", func(out *sink.Sink) error {
+			out.Deleted, out.Secrets = true, nil
+			return nil
+		})
+		return err
 	})
 	if err != nil {
 		return err
