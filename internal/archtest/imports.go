@@ -74,6 +74,7 @@ var trunks = []struct {
 	{"internal/pgtest", harness},
 	{"internal/redistest", harness},
 	{"internal/kafkatest", harness},
+	{"internal/natstest", harness},
 	{"internal/loopback", harness},
 }
 

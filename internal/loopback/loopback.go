@@ -22,8 +22,11 @@ func Address() string {
 	if port > lastPort {
 		panic("loopback: no port is left") // ten thousand servers in one test binary
 	}
-	return net.JoinHostPort(host(os.Getpid()).String(), strconv.Itoa(port))
+	return Join(host(os.Getpid()).String(), port)
 }
+
+// Join is the opposite of Split.
+func Join(host string, port int) string { return net.JoinHostPort(host, strconv.Itoa(port)) }
 
 // host spreads processes over 127.64.0.0/10, all of which is the machine itself on Linux. Numbers of processes end
 // below 2^22.
