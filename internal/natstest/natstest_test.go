@@ -24,7 +24,8 @@ func TestServerComesAndGoes(t *testing.T) {
 		return conn, js
 	}
 	conn, js := connect()
-	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "KEPT", Subjects: []string{"kept"}}); err != nil {
+	config := jetstream.StreamConfig{Name: "KEPT", Subjects: []string{"kept"}}
+	if _, err := js.CreateStream(t.Context(), config); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := js.Publish(t.Context(), "kept", []byte("seven")); err != nil {

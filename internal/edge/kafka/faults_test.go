@@ -87,7 +87,7 @@ func TestAPartIsOneBatch(t *testing.T) {
 
 // Given one address of a cluster of two brokers, when rows go to partitions of both, then every connection was opened
 // by the given Dial, also those to the broker that nobody named.
-func TestEveryConnectionIsDialledAsGiven(t *testing.T) {
+func TestEveryConnectionIsDialedAsGiven(t *testing.T) {
 	c := cluster(t, 8)
 	if err := c.MoveTopicPartition("rows", 0, 0); err != nil {
 		t.Fatal(err)
@@ -96,12 +96,12 @@ func TestEveryConnectionIsDialledAsGiven(t *testing.T) {
 		t.Fatal(err)
 	}
 	var mu sync.Mutex
-	dialled := map[string]bool{}
+	dialed := map[string]bool{}
 	s := sink(t, Options{Brokers: c.ListenAddrs()[:1], Topic: "rows",
 		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 			mu.Lock()
 			defer mu.Unlock()
-			dialled[address] = true
+			dialed[address] = true
 			return new(net.Dialer).DialContext(ctx, network, address)
 		}})
 	if err := s.Deliver(t.Context(), delivery("acme", 1, 100, 50, 10)); err != nil {
@@ -110,13 +110,13 @@ func TestEveryConnectionIsDialledAsGiven(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	for _, address := range c.ListenAddrs() {
-		if !dialled[address] {
-			t.Errorf("%s was reached by another path: %v", address, dialled)
+		if !dialed[address] {
+			t.Errorf("%s was reached by another path: %v", address, dialed)
 		}
 	}
 }
 
-// Given a cluster whose other broker may not be dialled, when rows are led by it, then the delivery fails with that
+// Given a cluster whose other broker may not be dialed, when rows are led by it, then the delivery fails with that
 // reason and not for time alone.
 func TestADialThatIsRefusedIsTheReason(t *testing.T) {
 	c := cluster(t, 1)
@@ -277,8 +277,8 @@ func TestOptionsAreChecked(t *testing.T) {
 }
 
 func TestPartsAreBounded(t *testing.T) {
-	rows := slices.Concat(delivery("acme", 1, 2*maxPartRows+1, 1, 1).Rows, delivery("acme", 9000, 3, 1, maxPartBytes).Rows,
-		delivery("acme", 9100, 4, 1, maxPartBytes/3).Rows)
+	rows := slices.Concat(delivery("acme", 1, 2*maxPartRows+1, 1, 1).Rows,
+		delivery("acme", 9000, 3, 1, maxPartBytes).Rows, delivery("acme", 9100, 4, 1, maxPartBytes/3).Rows)
 	var sizes []int
 	var all []sinks.Row
 	for part := range parts(rows) {

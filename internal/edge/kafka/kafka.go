@@ -31,6 +31,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -122,13 +123,8 @@ func isTopic(name string) bool {
 	if name == "" || len(name) > maxTopicBytes || name == "." || name == ".." {
 		return false
 	}
-	for i := range len(name) {
-		c := name[i]
-		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '.' || c == '_' || c == '-') {
-			return false
-		}
-	}
-	return true
+	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
+	return strings.Trim(name, letters) == ""
 }
 
 // errTimeout is why a Deliver ends that took as long as it may.
@@ -227,8 +223,8 @@ func (s *Sink) explain(err error) error {
 			"replica.fetch.max.bytes of the brokers)"},
 		{kerr.TopicAuthorizationFailed, "the brokers do not let us write to this topic: allow it"},
 		{kerr.ClusterAuthorizationFailed, "the brokers do not allow idempotent writes: allow them"},
-		{errTimeout, "the brokers did not acknowledge all rows within " + s.o.Timeout.String() + ": are they up, and " +
-			"are enough replicas in sync?"},
+		{errTimeout, "the brokers did not acknowledge all rows within " + s.o.Timeout.String() +
+			": are they up, and are enough replicas in sync?"},
 	} {
 		if errors.Is(err, known.is) {
 			return fmt.Errorf("%s: %w", known.hint, err)

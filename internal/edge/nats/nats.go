@@ -85,8 +85,8 @@ func New(o Options) (*Sink, error) {
 	}
 	o.Servers = servers
 	if !isSubject(o.Subject) {
-		return nil, fmt.Errorf("subject %q: it has words divided by dots, at most %d bytes, no space and no '*' or '>', "+
-			"and does not begin with '$' or '_INBOX'", o.Subject, maxSubjectBytes)
+		return nil, fmt.Errorf("subject %q: it has words divided by dots, at most %d bytes, no space and no '*' "+
+			"or '>', and does not begin with '$' or '_INBOX'", o.Subject, maxSubjectBytes)
 	}
 	if o.Dial == nil {
 		o.Dial = new(net.Dialer).DialContext
@@ -179,8 +179,8 @@ func (s *Sink) explain(err error) error {
 		{nats.ErrMaxPayload, "a row is larger than the server takes: raise its max_payload"},
 		{&jetstream.APIError{ErrorCode: jetstream.JSErrCodeStreamMessageExceedsMaximum}, "a row is larger than the " +
 			"stream takes: raise its maximum message size"},
-		{errTimeout, "the stream did not acknowledge all rows within " + s.o.Timeout.String() + ": is it up, and has it " +
-			"a leader?"},
+		{errTimeout, "the stream did not acknowledge all rows within " + s.o.Timeout.String() +
+			": is it up, and has it a leader?"},
 	} {
 		if errors.Is(err, known.is) {
 			return fmt.Errorf("%s: %w", known.hint, err)

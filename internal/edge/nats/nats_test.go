@@ -348,20 +348,20 @@ func TestAServerThatHangs(t *testing.T) {
 }
 
 // Given a server by its name, when the sink connects, then the name is looked up by the given Dial and nobody else.
-func TestEveryConnectionIsDialledAsGiven(t *testing.T) {
+func TestEveryConnectionIsDialedAsGiven(t *testing.T) {
 	broker := natstest.Start(t)
 	stream(t, broker, unchanged)
-	var dialled []string
+	var dialed []string
 	s := sink(t, Options{Servers: []string{"nats://localhost"},
 		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
-			dialled = append(dialled, address)
+			dialed = append(dialed, address)
 			return new(net.Dialer).DialContext(ctx, network, broker.Address())
 		}})
 	if err := s.Deliver(t.Context(), delivery("acme", 1, 1, 10)); err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Equal(dialled, []string{"localhost:4222"}) {
-		t.Errorf("dialled were %v", dialled)
+	if !slices.Equal(dialed, []string{"localhost:4222"}) {
+		t.Errorf("dialed were %v", dialed)
 	}
 }
 
@@ -369,7 +369,8 @@ func TestNoErrorShowsAPassword(t *testing.T) {
 	broker := natstest.Start(t, func(o *server.Options) { o.Username, o.Password = "ada", "right" })
 	for _, text := range []string{"nats://ada:hunter2@" + broker.Address(), "nats://ada:hunter2@" + loopback.Address(),
 		"nats://ada:hunter2@host name", "http://ada:hunter2@host", "nats://ada:hunter2@host:0",
-		"nats://ada:hunter2@host/path", "nats://ada:hunter2@", "nats://ada:hunter2@host?x=1", "nats://ada:hunter2@host:x",
+		"nats://ada:hunter2@host/path", "nats://ada:hunter2@", "nats://ada:hunter2@host?x=1",
+		"nats://ada:hunter2@host:x",
 	} {
 		s, err := New(Options{Servers: []string{text}, Subject: "rows"})
 		if err == nil {
