@@ -83,8 +83,15 @@ func (d *dialer) Dial(network, address string) (net.Conn, error) {
 		return nil, err
 	}
 	d.stops = append(d.stops, context.AfterFunc(d.ctx, func() { _ = c.Close() })) // the client sees that it is
-	return c, nil
+	greeted, err := greet(ctx, c, address, d.o.secure(address), d.o.TLS)
+	if d.failed = err; err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return greeted, nil
 }
+
+// SkipTLSHandshake keeps the client from beginning TLS a second time.
+func (d *dialer) SkipTLSHandshake() bool { return true }
 
 // release leaves connections alone from now on, and returns the reason of an error from connecting.
 func (d *dialer) release(err error) error {

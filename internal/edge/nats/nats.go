@@ -23,10 +23,12 @@ package nats
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -45,6 +47,9 @@ type Options struct {
 	Subject string
 	// Dial opens every connection. It is given names as they stand in Servers. Default: a net.Dialer's.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// TLS is for servers named with tls:// and those that insist on it. Default: the system's roots and the server's
+	// name.
+	TLS *tls.Config
 	// Timeout bounds a Deliver. Default: 30 s.
 	Timeout time.Duration
 	// DialTimeout bounds opening a connection and greeting on it, and a write that the server does not take. Default:
@@ -116,6 +121,14 @@ func serverURL(text string) (string, bool) {
 	}
 	u.Host, u.Path = net.JoinHostPort(u.Hostname(), port), ""
 	return u.String(), true
+}
+
+// secure reports whether a server is named with tls://, whatever name and password stand in its URL.
+func (o *Options) secure(address string) bool {
+	return slices.ContainsFunc(o.Servers, func(text string) bool {
+		u, err := url.Parse(text)
+		return err == nil && u.Scheme == "tls" && u.Host == address
+	})
 }
 
 func isSubject(s string) bool {
