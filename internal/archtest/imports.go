@@ -73,6 +73,9 @@ var trunks = []struct {
 	{"internal/archtest", harness},
 	{"internal/pgtest", harness},
 	{"internal/redistest", harness},
+	{"internal/kafkatest", harness},
+	{"internal/natstest", harness},
+	{"internal/loopback", harness},
 }
 
 func roomOf(dir string) room {
