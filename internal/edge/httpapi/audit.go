@@ -100,15 +100,22 @@ func (s *Server) getAuditEvent(x *httpkit.Exchange) error {
 }
 
 func appendAuditEvent(b []byte, r *ledger.Row) []byte {
+	b = render.Uint(appendAuditID(append(b, '{'), r), "seq", r.Seq)
+	return append(appendAuditMembers(b, r), '}')
+}
+
+func appendAuditID(b []byte, r *ledger.Row) []byte {
+	return render.String(b, "id", auditPrefix+strconv.FormatUint(r.Seq, 10))
+}
+
+// appendAuditMembers writes what there is beside id and number.
+func appendAuditMembers(b []byte, r *ledger.Row) []byte {
 	e := &r.Change.Event
-	b = render.String(append(b, '{'), "id", auditPrefix+strconv.FormatUint(r.Seq, 10))
-	b = render.Uint(b, "seq", r.Seq)
 	b = render.String(b, "event_type", e.Type)
 	b = render.String(b, "source", e.Source)
 	b = render.String(b, "actor", e.Actor)
 	b = render.String(b, "entity_type", e.EntityType)
 	b = render.String(b, "entity_id", e.EntityID)
 	b = render.Object(b, "payload", e.Payload)
-	b = render.Moment(b, "created_at", r.At)
-	return append(b, '}')
+	return render.Moment(b, "created_at", r.At)
 }

@@ -46,6 +46,7 @@ func newContract(t *testing.T) *contract {
 	openapi3filter.RegisterBodyDecoder("application/cloudevents+json", openapi3filter.JSONBodyDecoder)
 	openapi3filter.RegisterBodyDecoder("application/cloudevents-batch+json", openapi3filter.JSONBodyDecoder)
 	openapi3filter.RegisterBodyDecoder("application/x-ndjson", openapi3filter.PlainBodyDecoder)
+	openapi3filter.RegisterBodyDecoder("text/event-stream", openapi3filter.PlainBodyDecoder)
 	return &contract{t: t, doc: doc, seen: map[string]bool{}}
 }
 
@@ -362,6 +363,8 @@ func (w *world) driveStreams() {
 		w.do(c).refused(w.t, 409, "conflict")
 		release()
 	}
+	w.get("/v1/stream?from_seq=1&rows=event,entry&meter=calls&customer=c1").status(w.t, 200)
+	w.do(call{method: "GET", path: "/v1/stream", key: "shut"}).refused(w.t, 409, "tenant_closed")
 }
 
 // example is a request of the route that would be let in.
@@ -473,6 +476,7 @@ func (w *world) closedExample(rt route, c call) call {
 var rowReads = map[string]bool{
 	"GET /v1/events": true, "GET /v1/events/{id}": true, "GET /v1/counters": true, "GET /v1/usage": true,
 	"GET /v1/periods": true, "GET /v1/periods/{period}": true, "GET /v1/ledgers/{id}/rows": true,
+	"GET /v1/stream": true,
 }
 
 // failing drives the two ways in which the server itself is at fault.

@@ -197,16 +197,24 @@ func (s *Server) getEvent(x *httpkit.Exchange) error {
 
 // appendEvent writes a row of the ledger, all but the closing brace.
 func appendEvent(b []byte, row *ledger.Row, names slugs) []byte {
+	b = render.Uint(appendEventID(append(b, '{'), row), "seq", row.Seq)
+	return appendEventMembers(b, row, "type", names)
+}
+
+func appendEventID(b []byte, row *ledger.Row) []byte {
+	return render.String(b, "id", row.Event.Key.ID())
+}
+
+// appendEventMembers writes what there is beside id and number. typeName is what the event's own type is called.
+func appendEventMembers(b []byte, row *ledger.Row, typeName string, names slugs) []byte {
 	r := row.Event
-	b = render.String(append(b, '{'), "id", r.Key.ID())
-	b = render.Uint(b, "seq", row.Seq)
 	status := r.Status()
 	b = render.String(b, "status", status.String())
 	if status == usage.Adjusted && r.Over() {
 		b = render.Bool(b, "overage", true)
 	}
 	b = render.Present(b, "meter", r.Meter)
-	b = render.Present(b, "type", r.Type)
+	b = render.Present(b, typeName, r.Type)
 	b = render.String(b, "customer", r.Customer)
 	b = render.Present(b, "resource", r.Resource)
 	b = render.Moment(b, "time", r.Time)

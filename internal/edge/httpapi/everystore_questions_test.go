@@ -71,7 +71,8 @@ var byName = map[string]values{
 	"event_type": {[]string{"meter.created", "adjustment.created", "period.closed", "plan.updated", "quota.alert"},
 		oddText},
 	"source":    {[]string{"api", "operator", "system"}, oddText},
-	"rows":      {[]string{"events", "changes"}, []string{"", "event", "a\x00"}},
+	"rows":      {[]string{"events", "changes"}, []string{"", "event", "event,change", "entry", "a\x00"}},
+	"from_seq":  {[]string{"0", "1", "20", "60"}, []string{"", "-1", "x", "100000", "9223372036854775808"}},
 	"after_seq": {[]string{"0", "5", "100"}, []string{"", "-1", "x", "9223372036854775808"}},
 	"until_seq": {[]string{"20", "9223372036854775807"}, []string{"", "-1", "x", "9223372036854775808"}},
 }

@@ -48,8 +48,9 @@ var (
 		"group_by": {"meter", "customer,", ",customer", "customer,customer", "properties.",
 			"customer,resource,properties.a,properties.b,properties.c,properties.d,properties.e,properties.f," +
 				"properties.g"},
-		"status": {"rejected", "Accepted"},
-		"rows":   {"event", "Events", "1"}, "after_seq": badNumbers, "until_seq": badNumbers,
+		"status":    {"rejected", "Accepted"},
+		"rows":      {"Events", "1", "event,", ",event", "event,event", "event events", "rows"},
+		"after_seq": badNumbers, "until_seq": badNumbers, "from_seq": append([]string{"100000"}, badNumbers...),
 		"meter": nil, "customer": nil, "resource": nil, "entity_type": nil, "entity_id": nil, "event_type": nil,
 		"source": nil, "properties.region": nil,
 	}

@@ -59,6 +59,8 @@ func (s *Server) routes() []route {
 		{"GET", eventsPath, ofTenant, tenant.Read, s.listEvents},
 		{"GET", "/v1/events/{id}", ofTenant, tenant.Read, s.getEvent},
 
+		{"GET", streamPath, ofTenant, tenant.Read, s.getStream},
+
 		{"GET", "/v1/counters", ofTenant, tenant.Read, s.listCounters},
 		{"GET", "/v1/usage", ofTenant, tenant.Read, s.getUsage},
 
@@ -107,6 +109,7 @@ var media = map[string][]string{
 	"/v1/counters":  {httpkit.MediaJSON, httpkit.MediaCSV},
 	"/v1/usage":     {httpkit.MediaJSON, httpkit.MediaCSV},
 	"/openapi.yaml": {httpkit.MediaYAML},
+	streamPath:      {httpkit.MediaEvents},
 
 	"/v1/verification":      {httpkit.MediaNDJSON},
 	"/v1/ledgers":           {httpkit.MediaNDJSON},

@@ -89,6 +89,9 @@ type Options struct {
 	MaxConnections           int
 	MaxConnectionsPerAddress int
 
+	// Streams bounds the streams of rows.
+	Streams StreamOptions
+
 	// NoExpress makes a Listener hand all connections to net/http. Default: small, plain requests for events do not
 	// pass through it.
 	NoExpress bool
@@ -110,6 +113,7 @@ type Server struct {
 	postEvents *httpkit.Route // the hot route, which ServeHTTP knows by itself
 
 	connections connectionCounts
+	tails       tails
 }
 
 // New makes a Server.
@@ -125,7 +129,8 @@ func New(o Options) *Server {
 	setDefault(&o.DrainTimeout, DefaultDrainTimeout)
 	setDefault(&o.DrainReceive, DefaultDrainReceive)
 	setDefault(&o.MaxHeaderBytes, DefaultMaxHeaderBytes)
-	s := &Server{options: o, log: o.Logger}
+	o.Streams.setDefaults()
+	s := &Server{options: o, log: o.Logger, tails: tails{store: o.Store, options: o.Streams}}
 	s.kit = httpkit.New(httpkit.Options{
 		Gate: o.Gate, Requests: o.Requests, Logger: o.Logger, Observe: o.Observe,
 		BodyBudget: o.BodyBudget, ReadTimeout: o.ReadTimeout, WriteTimeout: o.WriteTimeout,

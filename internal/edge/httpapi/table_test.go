@@ -154,6 +154,9 @@ func TestEveryReadLooksAtAccept(t *testing.T) {
 		case slices.Contains(media[rt.pattern], httpkit.MediaNDJSON):
 			accepts, refuses = []string{"*/*", "", httpkit.MediaNDJSON, "application/*"},
 				[]string{"text/csv", "application/json", "text/html"}
+		case rt.pattern == streamPath:
+			accepts, refuses = []string{"*/*", "", httpkit.MediaEvents, "text/*"},
+				[]string{"text/csv", "application/json", "text/html"}
 		case len(media[rt.pattern]) == 2:
 			refuses = append(refuses, "text/csv;q=0")
 		default:

@@ -1,9 +1,11 @@
 package httpapi
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"maps"
 	"math/rand/v2"
@@ -177,6 +179,7 @@ func newWorldOn(t *testing.T, open opener, limits gate.Options, change ...func(*
 			_, _ = io.WriteString(rw, "tallystick_up 1\n")
 		}),
 		Version: "1.2.3",
+		Streams: StreamOptions{Heartbeat: time.Millisecond}, // see readAnswer
 		Edges:   []httpkit.Edge{w.holder.edge()},
 	}
 	for _, c := range change {
@@ -302,7 +305,7 @@ func (w *world) do(c call) answer {
 		w.t.Fatalf("%s %s: %v", c.method, c.path, err)
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
+	body, err := readAnswer(resp)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -319,6 +322,27 @@ func (w *world) do(c call) answer {
 		w.check(c, a)
 	}
 	return a
+}
+
+// readAnswer reads a whole answer. Of one without an end it is all up to the first heartbeat, which comes when there is
+// nothing more to say.
+func readAnswer(resp *http.Response) ([]byte, error) {
+	if resp.Header.Get("Content-Type") != httpkit.MediaEvents {
+		return io.ReadAll(resp.Body)
+	}
+	var body []byte
+	for in := bufio.NewReader(resp.Body); ; {
+		line, err := in.ReadBytes('\n')
+		if body = append(body, line...); err != nil {
+			if errors.Is(err, io.EOF) {
+				err = nil
+			}
+			return body, err
+		}
+		if bytes.HasPrefix(line, []byte(": heartbeat")) {
+			return body, nil
+		}
+	}
 }
 
 // always is what holds for every answer.

@@ -14,8 +14,9 @@ var (
 	exposed    = []string{"Tally-Request-Id, Tally-Dedup, Tally-Overage, Tally-Fallback, Tally-Quota-Exceeded, " +
 		"Tally-Ratelimit, Retry-After, RateLimit-Limit, RateLimit-Remaining, RateLimit-Reset, Idempotent-Replayed, " +
 		"Location, Tally-As-Of, Tally-Next-Cursor"}
-	sentByPages = []string{"Authorization, Content-Type, Content-Encoding, Idempotency-Key, Prefer, Tally-Tenant"}
-	askAgain    = []string{"600"} // seconds
+	sentByPages = []string{"Authorization, Content-Type, Content-Encoding, Idempotency-Key, Last-Event-ID, Prefer, " +
+		"Tally-Tenant"}
+	askAgain = []string{"600"} // seconds
 )
 
 // origin is that of the web page which sends the request; empty when no page does, or one of the server's own.

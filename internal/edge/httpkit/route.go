@@ -79,16 +79,9 @@ func (x *Exchange) serve(rt *Route) error {
 
 // enter passes on to the gate what the header says.
 func (x *Exchange) enter(rt *Route) error {
-	token, err := x.token()
+	r, err := x.asked(rt)
 	if err != nil {
 		return err
-	}
-	r := gate.Request{Token: token, Origin: x.origin(), Right: gate.Right{Who: rt.Who, Scope: rt.Need}}
-	if len(x.variables) > 0 {
-		r.Right.Named = x.variables[0]
-	}
-	if h := x.r.Header[gate.TenantHeader]; len(h) > 0 {
-		r.Tenant = strings.Join(h, ",") // two tenants name none
 	}
 	x.Caller, err = x.handler.options.Gate.Enter(x.r.Context(), &r)
 	x.allowPage()
@@ -97,6 +90,31 @@ func (x *Exchange) enter(rt *Route) error {
 		x.showedKey()
 	}
 	return err
+}
+
+// asked is the request as the gate sees it.
+func (x *Exchange) asked(rt *Route) (r gate.Request, err error) {
+	token, err := x.token()
+	if err != nil {
+		return r, err
+	}
+	r = gate.Request{Token: token, Origin: x.origin(), Right: gate.Right{Who: rt.Who, Scope: rt.Need}}
+	if len(x.variables) > 0 {
+		r.Right.Named = x.variables[0]
+	}
+	if h := x.r.Header[gate.TenantHeader]; len(h) > 0 {
+		r.Tenant = strings.Join(h, ",") // two tenants name none
+	}
+	return r, nil
+}
+
+// Still reports whether the caller would be let in again. Errors: see gate.Still.
+func (x *Exchange) Still(ctx context.Context) error {
+	r, err := x.asked(x.route)
+	if err != nil {
+		return err
+	}
+	return x.handler.options.Gate.Still(ctx, &r)
 }
 
 func (x *Exchange) token() (string, error) {

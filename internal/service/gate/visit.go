@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/tallystick/tallystick/internal/core/problem"
+	"github.com/tallystick/tallystick/internal/core/tenant"
 	"github.com/tallystick/tallystick/internal/service/limit"
 )
 
@@ -31,25 +32,43 @@ func (g *Gate) Enter(ctx context.Context, r *Request) (v Visit, err error) {
 	if r.Right.Who == Anyone {
 		return v, nil
 	}
-	caller, of, err := g.authenticate(ctx, r.Token, r.Tenant)
-	if err != nil {
+	if _, err := g.admit(ctx, r, &v); err != nil {
 		return v, err
-	}
-	v.Caller = caller
-	if err := r.Right.check(&v.Caller); err != nil {
-		return v, err
-	}
-	if r.Origin != "" {
-		if !of.AllowsOrigin(r.Origin) {
-			return v, problem.New(problem.Forbidden,
-				"the tenant does not allow requests from the origin of this page: add it to its allowed_origins")
-		}
-		v.Origin = r.Origin
 	}
 	if v.Rate.IsZero() && !v.Operator {
 		v.Rate = g.keyRate
 	}
 	return v, v.take(ctx, limit.Cost{Requests: 1})
+}
+
+// admit judges all but how much is sent. What is found of the caller is noted in v.
+func (g *Gate) admit(ctx context.Context, r *Request, v *Visit) (of tenant.Tenant, err error) {
+	caller, of, err := g.authenticate(ctx, r.Token, r.Tenant)
+	if err != nil {
+		return of, err
+	}
+	v.Caller = caller
+	if err := r.Right.check(&v.Caller); err != nil {
+		return of, err
+	}
+	if r.Origin != "" {
+		if !of.AllowsOrigin(r.Origin) {
+			return of, problem.New(problem.Forbidden,
+				"the tenant does not allow requests from the origin of this page: add it to its allowed_origins")
+		}
+		v.Origin = r.Origin
+	}
+	return of, nil
+}
+
+// Still reports whether a request that was let in would be let in again, for answers that go on for long. Nothing is
+// counted. Errors: those of Enter but RateLimited, and TenantClosed.
+func (g *Gate) Still(ctx context.Context, r *Request) error {
+	of, err := g.admit(ctx, r, &Visit{})
+	if err == nil && of.Closed {
+		err = problem.New(problem.TenantClosed, "the tenant was closed: nothing will be added to its ledger")
+	}
+	return err
 }
 
 // TakeBytes counts the bytes of a body. Errors: RateLimited.
