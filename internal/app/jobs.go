@@ -34,6 +34,7 @@ func (s *Server) startJobs() {
 		cancel()
 		s.working.Wait()
 	}
+	s.working.Go(func() { s.sinks.Run(ctx) })
 	for _, j := range s.jobs() {
 		s.working.Go(func() { s.repeat(ctx, j) })
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/tallystick/tallystick/internal/service/plans"
 	"github.com/tallystick/tallystick/internal/service/registry"
 	"github.com/tallystick/tallystick/internal/service/retention"
+	"github.com/tallystick/tallystick/internal/service/sinks"
 	"github.com/tallystick/tallystick/internal/service/verify"
 	"github.com/tallystick/tallystick/internal/service/windows"
 	"github.com/tallystick/tallystick/internal/store"
@@ -56,6 +57,7 @@ type Server struct {
 	failed      chan error  // takes the first listener that fails
 	serving     sync.WaitGroup
 	billing     *billing.Service
+	sinks       *sinks.Runner
 	storage     retention.Storage // nil: there is no archive
 	limits      *redis.Limits     // nil: the nodes share none
 	stopJobs    func()
@@ -156,9 +158,13 @@ func (s *Server) open(ctx context.Context, fatal func(error)) error {
 		promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelWarn)})
 	h := s.settings.HTTP
 	s.billing = billing.New(joined)
+	out := s.settings.carriers(s.settings.vault())
+	s.sinks = s.sinkRunner(s.store, out, m)
 	s.api = httpapi.New(httpapi.Options{
 		Store: s.store, Gate: s.gate(limiter, m), Registry: keys, Billing: s.billing, Plans: plans.New(joined),
 		Windows:  windows.New(s.store),
+		Sinks:    sinks.New(joined, out.vault, out.check, s.settings.Sinks.SecretOverlap),
+		Fallback: s.sinks.Failing,
 		Requests: requests,
 		Verify: func(ctx context.Context, tenantID string,
 			progress func(stage string, done, total uint64)) (verify.Report, error) {

@@ -40,6 +40,7 @@ type Settings struct {
 	Requests      RequestSettings   `yaml:"requests"`
 	RateLimits    LimitSettings     `yaml:"rate_limits"`
 	Retention     RetentionSettings `yaml:"retention"`
+	Sinks         SinkSettings      `yaml:"sinks"`
 
 	// RootKey is the operator's key, from TALLYSTICK_ROOT_KEY: a secret has no place in a file of settings. Default "":
 	// the first start makes one.
@@ -177,6 +178,7 @@ func defaultSettings() Settings {
 		Periods:   PeriodSettings{CheckEvery: time.Minute},
 		Requests:  RequestSettings{Keep: idempotency.DefaultKeep, KeysPerSecond: 1000},
 		Retention: RetentionSettings{Region: "us-east-1", Every: 24 * time.Hour},
+		Sinks:     defaultSinks(),
 	}
 }
 
@@ -269,7 +271,7 @@ func (s *Settings) check() error {
 		within("engine.index_entries", int64(s.Engine.IndexEntries), 1<<10, 1<<25),
 		within("postgres.max_conns", int64(s.Postgres.MaxConns), 0, 10_000),
 		within("requests.keys_per_second", s.Requests.KeysPerSecond, 1, 1<<30),
-		s.RateLimits.check(), s.Retention.check(), checkRootKey(s.RootKey))
+		s.RateLimits.check(), s.Retention.check(), s.Sinks.check(), checkRootKey(s.RootKey))
 }
 
 func within(name string, value, low, high int64) error {
