@@ -371,7 +371,8 @@ func (w *world) driveStreams() {
 func (w *world) example(rt route) call {
 	path := rt.pattern
 	for _, v := range [][2]string{{"/tenants/{id}", "/tenants/acme"}, {"/ledgers/{id}", "/ledgers/acme"},
-		{"{id}", "nobody"}, {"{slug}", "calls"}, {"{period}", "2026-11"}, {"{name}", "nothing"}, {"{failure}", "none"}} {
+		{"{id}", "nobody"}, {"{slug}", "calls"}, {"{period}", "2026-11"}, {"{name}", "nothing"},
+		{"{failure}", "none"}} {
 		path = strings.Replace(path, v[0], v[1], 1)
 	}
 	c := call{method: rt.method, path: path}

@@ -72,7 +72,8 @@ func (server *Server) acceptEvents(x *httpkit.Exchange) error {
 	if len(verdicts) != len(batch.Events) {
 		return fmt.Errorf("record %d events: %d verdicts", len(batch.Events), len(verdicts))
 	}
-	if fallback := server.options.Fallback; fallback != nil && fallback(x.Caller.Tenant) && slices.ContainsFunc(verdicts, isKept) {
+	if fallback := server.options.Fallback; fallback != nil && fallback(x.Caller.Tenant) &&
+		slices.ContainsFunc(verdicts, isKept) {
 		x.Header()["Tally-Fallback"] = yes
 	}
 	if batch.Single {

@@ -88,6 +88,7 @@ var byPath = map[string][]string{
 	"/v1/periods/{period}":    months.good,
 	"/v1/plans/{name}":        {"pro", "free", "all"},
 	"/v1/customers/{id}/plan": oddNames,
+	"/v1/sinks/{id}/failures": nil,
 	"/v1/audit-events/{id}":   nil,
 	"/v1/ledgers/{id}/rows":   {"acme", "bolt", "zeta"},
 }

@@ -167,8 +167,9 @@ func newWorldOn(t *testing.T, open opener, limits gate.Options, change ...func(*
 		Billing:  billing.New(joined),
 		Plans:    plans.New(joined),
 		Windows:  windows.New(w.store),
-		Sinks: sinks.New(joined, openVault{}, func(context.Context, *sink.Sink) error { return nil },
-			secrets.Overlap),
+		Sinks: sinks.New(joined, sinks.Options{Vault: openVault{}, Overlap: secrets.Overlap,
+			Check:  func(context.Context, *sink.Sink) error { return nil },
+			Random: &lockedRandom{from: rand.NewChaCha8([32]byte{2})}}),
 		Verify: func(ctx context.Context, _ string,
 			progress func(stage string, done, total uint64)) (verify.Report, error) {
 			return verify.Run(ctx, w.store,

@@ -2,6 +2,7 @@ package webhook
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/x509"
 	"io"
 	"log"
@@ -30,7 +31,7 @@ const (
 
 func newSecret(t testing.TB) secrets.Signing {
 	t.Helper()
-	s, err := secrets.NewSigning()
+	s, err := secrets.NewSigning(rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}

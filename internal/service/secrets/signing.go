@@ -1,10 +1,10 @@
 package secrets
 
 import (
-	"crypto/rand"
 	"crypto/subtle"
 	"encoding/base64"
 	"fmt"
+	"io"
 	"strings"
 	"time"
 
@@ -31,9 +31,9 @@ const Overlap = 24 * time.Hour
 type Signing struct{ text *string }
 
 // NewSigning makes a secret of random bytes.
-func NewSigning() (Signing, error) {
+func NewSigning(random io.Reader) (Signing, error) {
 	raw := make([]byte, madeSecret)
-	if _, err := rand.Read(raw); err != nil {
+	if _, err := io.ReadFull(random, raw); err != nil {
 		return Signing{}, fmt.Errorf("make a secret: %w", err)
 	}
 	text := prefix + base64.StdEncoding.EncodeToString(raw)

@@ -1,6 +1,7 @@
 package secrets
 
 import (
+	"crypto/rand"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -17,7 +18,7 @@ func whsec(n int) string { return prefix + base64.StdEncoding.EncodeToString(mak
 func TestMadeSecretsAreGoodAndDiffer(t *testing.T) {
 	seen := map[string]bool{}
 	for range 100 {
-		s, err := NewSigning()
+		s, err := NewSigning(rand.Reader)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -66,7 +67,7 @@ func TestSecretsThatCallersBring(t *testing.T) {
 }
 
 func TestNothingOfASecretIsPrinted(t *testing.T) {
-	s, err := NewSigning()
+	s, err := NewSigning(rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}

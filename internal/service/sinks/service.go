@@ -2,10 +2,10 @@ package sinks
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/base32"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -26,9 +26,19 @@ import (
 type Service struct {
 	store   store.Store
 	ledgers ledgers.Ledgers
-	vault   Vault
-	check   func(ctx context.Context, s *sink.Sink) error
-	overlap time.Duration
+	o       Options
+}
+
+// Options of a Service. All are required.
+type Options struct {
+	// Vault keeps secrets of webhooks.
+	Vault Vault
+	// Check judges whether a sink's receiver may be reached. Errors: Invalid.
+	Check func(ctx context.Context, s *sink.Sink) error
+	// Overlap is how long a secret stays valid when another replaces it.
+	Overlap time.Duration
+	// Random makes ids and secrets.
+	Random io.Reader
 }
 
 // Vault keeps secrets encrypted. *secrets.Keyring is one.
@@ -37,11 +47,8 @@ type Vault interface {
 	Open(sealed []byte, of secrets.Owner) ([]byte, error)
 }
 
-// New works on a store. check judges whether a sink's address may be reached; overlap is how long a secret stays valid
-// when another replaces it.
-func New(s store.Store, v Vault, check func(ctx context.Context, s *sink.Sink) error, overlap time.Duration) *Service {
-	return &Service{store: s, ledgers: ledgers.New(s), vault: v, check: check, overlap: overlap}
-}
+// New works on a store.
+func New(s store.Store, o Options) *Service { return &Service{store: s, ledgers: ledgers.New(s), o: o} }
 
 // Start is where a new sink begins.
 type Start struct {
@@ -61,17 +68,21 @@ func (s *Service) Create(
 	if p := made.Check(); p != nil {
 		return sink.Sink{}, "", p
 	}
-	if err := s.check(ctx, &made); err != nil {
+	if err := s.o.Check(ctx, &made); err != nil {
 		return sink.Sink{}, "", err
 	}
-	made.ID = newID()
+	id, err := s.newID()
+	if err != nil {
+		return sink.Sink{}, "", err
+	}
+	made.ID = id
 	if made.Way == sink.Webhook {
-		signing, err := signingOf(secret)
+		signing, err := s.signingOf(secret)
 		if err != nil {
 			return sink.Sink{}, "", err
 		}
 		secret = signing.Reveal()
-		sealed, err := s.vault.Seal([]byte(secret), ownerOf(tenantID, made.ID))
+		sealed, err := s.o.Vault.Seal([]byte(secret), ownerOf(tenantID, made.ID))
 		if err != nil {
 			return sink.Sink{}, "", fmt.Errorf("keep the secret: %w", err)
 		}
@@ -107,17 +118,19 @@ func (s *Service) Create(
 	return made, secret, nil
 }
 
-func signingOf(secret string) (secrets.Signing, error) {
+func (s *Service) signingOf(secret string) (secrets.Signing, error) {
 	if secret == "" {
-		return secrets.NewSigning()
+		return secrets.NewSigning(s.o.Random)
 	}
 	return secrets.ParseSigning("secret", secret)
 }
 
-func newID() string {
+func (s *Service) newID() (string, error) {
 	var b [10]byte
-	rand.Read(b[:]) // never fails
-	return "snk_" + strings.ToLower(base32.StdEncoding.EncodeToString(b[:]))
+	if _, err := io.ReadFull(s.o.Random, b[:]); err != nil {
+		return "", fmt.Errorf("make an id: %w", err)
+	}
+	return "snk_" + strings.ToLower(base32.StdEncoding.EncodeToString(b[:])), nil
 }
 
 func ownerOf(tenantID, sinkID string) secrets.Owner {
@@ -214,7 +227,7 @@ func (s *Service) Change(
 	if p := now.Check(); p != nil {
 		return sink.Sink{}, p
 	}
-	if err := s.check(ctx, &now); err != nil { // beyond any transaction: it looks names up
+	if err := s.o.Check(ctx, &now); err != nil { // beyond any transaction: it looks names up
 		return sink.Sink{}, err
 	}
 	return s.update(ctx, actor, tenantID, id, "updated", change)
@@ -274,15 +287,15 @@ func (s *Service) Delete(ctx context.Context, actor, tenantID, id string) error 
 // Rotate gives a webhook another secret, and returns it this once. The one before signs too, for a while. Errors:
 // NotFound, Invalid (it is no webhook), TenantClosed.
 func (s *Service) Rotate(ctx context.Context, actor, tenantID, id, secret string) (sink.Sink, string, error) {
-	signing, err := signingOf(secret)
+	signing, err := s.signingOf(secret)
 	if err != nil {
 		return sink.Sink{}, "", err
 	}
-	sealed, err := s.vault.Seal([]byte(signing.Reveal()), ownerOf(tenantID, id))
+	sealed, err := s.o.Vault.Seal([]byte(signing.Reveal()), ownerOf(tenantID, id))
 	if err != nil {
 		return sink.Sink{}, "", fmt.Errorf("keep the secret: %w", err)
 	}
-	until := calendar.FromTime(time.Now().Add(s.overlap))
+	until := calendar.FromTime(time.Now().Add(s.o.Overlap))
 	out, err := s.update(ctx, actor, tenantID, id, "secret_rotated", func(out *sink.Sink) error {
 		if out.Way != sink.Webhook {
 			return problem.New(problem.Invalid, "sink %s is no webhook: only those are signed", id)
@@ -487,6 +500,10 @@ func (s *Service) ReplayFailure(ctx context.Context, actor, tenantID, id, itemID
 // Replay has rows delivered again, marked so. to is the last of them, 0 for the ledger's last. Errors: NotFound,
 // Invalid, Archived.
 func (s *Service) Replay(ctx context.Context, actor, tenantID, id string, from, to uint64) (item sink.Item, err error) {
+	name, err := s.newID()
+	if err != nil {
+		return item, err
+	}
 	err = s.ledgers.Update(ctx, tenantID, func(tx store.Tx, _ tenant.Tenant) error {
 		of, err := get(tx, id)
 		if err != nil {
@@ -502,7 +519,7 @@ func (s *Service) Replay(ctx context.Context, actor, tenantID, id string, from, 
 		if _, _, err := tx.Rows(from-1, hintOf(&of.Filter), func(*ledger.Row) bool { return false }); err != nil {
 			return err
 		}
-		item = sink.Item{ID: newID(), Sink: id, From: from, To: to, Filter: of.Filter, Asked: true,
+		item = sink.Item{ID: name, Sink: id, From: from, To: to, Filter: of.Filter, Asked: true,
 			State: sink.Pending, CreatedAt: tx.Now(), UpdatedAt: tx.Now()}
 		return appendItem(tx, actor, "replay_requested", &item)
 	})

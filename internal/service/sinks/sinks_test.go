@@ -2,6 +2,7 @@ package sinks_test
 
 import (
 	"context"
+	crand "crypto/rand"
 	"errors"
 	"fmt"
 	"maps"
@@ -36,7 +37,9 @@ func (plain) Open(b []byte, _ secrets.Owner) ([]byte, error) { return slices.Clo
 
 func anywhere(context.Context, *sink.Sink) error { return nil }
 
-func newService(s store.Store) *sinks.Service { return sinks.New(s, plain{}, anywhere, time.Hour) }
+func newService(s store.Store) *sinks.Service {
+	return sinks.New(s, sinks.Options{Vault: plain{}, Check: anywhere, Overlap: time.Hour, Random: crand.Reader})
+}
 
 // renderer writes a row as its number and type.
 func renderer(store.View) (func([]byte, *ledger.Row) []byte, error) {
