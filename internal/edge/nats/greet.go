@@ -10,7 +10,6 @@ import (
 	"io"
 	"net"
 	"strconv"
-	"time"
 )
 
 // Bounds of what a server can make us read. It greets with a line that lists its cluster; all else that it sends are
@@ -27,11 +26,9 @@ var errProtocol = errors.New("the server does not speak as a NATS server does")
 // the client can trust to be sane. The client itself would allocate whatever size a message claims, and a tenant may
 // have named the server: see guarded. It would also begin TLS above any check, so TLS begins here.
 func greet(ctx context.Context, c net.Conn, address string, secure bool, config *tls.Config) (net.Conn, error) {
-	if deadline, ok := ctx.Deadline(); ok {
-		if err := c.SetDeadline(deadline); err != nil {
-			return nil, err
-		}
-	}
+	// A deadline on the connection could pass a moment before that of ctx, and hide why.
+	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
+	defer stop()
 	info, err := readGreeting(c)
 	if err != nil {
 		return nil, err
@@ -59,7 +56,7 @@ func greet(ctx context.Context, c net.Conn, address string, secure bool, config 
 	case secure:
 		return nil, errors.New("the server has no TLS")
 	}
-	return &guarded{Conn: c, greeting: info}, c.SetDeadline(time.Time{})
+	return &guarded{Conn: c, greeting: info}, ctx.Err()
 }
 
 // readGreeting reads a line and not a byte more: TLS may begin behind it.
