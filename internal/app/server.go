@@ -162,8 +162,8 @@ func (s *Server) open(ctx context.Context, fatal func(error)) error {
 	s.sinks = s.sinkRunner(s.store, out, m)
 	s.api = httpapi.New(httpapi.Options{
 		Store: s.store, Gate: s.gate(limiter, m), Registry: keys, Billing: s.billing, Plans: plans.New(joined),
-		Windows:  windows.New(s.store),
-		Sinks:    sinks.New(joined, sinks.Options{Vault: out.vault, Check: out.check,
+		Windows: windows.New(s.store),
+		Sinks: sinks.New(joined, sinks.Options{Vault: out.vault, Check: out.check,
 			Overlap: s.settings.Sinks.SecretOverlap, Random: rand.Reader}),
 		Fallback: s.sinks.Failing,
 		Requests: requests,

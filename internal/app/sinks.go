@@ -27,8 +27,8 @@ type SinkSettings struct {
 	// AllowPrivateAddresses lets tenants name receivers at addresses that are not public, this machine's own among
 	// them. Default false.
 	AllowPrivateAddresses bool `yaml:"allow_private_addresses"`
-	// KeyFile holds the keys that secrets of webhooks are encrypted with. Default "": sinks.key in the data directory of
-	// the embedded store, which is made when it is needed; of a PostgreSQL store there are then no webhooks.
+	// KeyFile holds the keys that secrets of webhooks are encrypted with. Default "": sinks.key in the data directory
+	// of the embedded store, which is made when it is needed; of a PostgreSQL store there are then no webhooks.
 	KeyFile string `yaml:"key_file"`
 	// Timeout bounds an attempt to deliver. Default 15s.
 	Timeout time.Duration `yaml:"timeout"`
@@ -96,8 +96,9 @@ func (v *vault) keyring() (*secrets.Keyring, error) {
 	}
 	ring, err := secrets.Load(v.path, v.create)
 	if err != nil {
-		return nil, problem.Wrap(problem.Unavailable, err, "the key file of the sinks cannot be read: have the operator "+
-			"look at the log")
+		return nil, problem.Wrap(problem.Unavailable, err,
+			"the key file of the sinks cannot be read: have the operator "+
+				"look at the log")
 	}
 	v.ring = ring
 	return ring, nil

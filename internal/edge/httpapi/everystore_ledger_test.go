@@ -49,6 +49,11 @@ func (all *everyStore) examples() {
 			all.make("bolt", "POST", path, bodies[path], 201)
 		}
 	}
+	for _, id := range all.ids(sinksPath) {
+		for from := range 3 {
+			all.make("admin", "POST", sinksPath+"/"+id+"/replay", fmt.Sprintf(`{"from_seq":%d}`, from+1), 201)
+		}
+	}
 }
 
 // make sends a write and wants it to succeed; an admin key that it makes is known by the tenant's name from then on.

@@ -151,10 +151,17 @@ func (s *Service) startAt(ctx context.Context, tenantID string, of *sink.Sink, s
 				head)
 		}
 		position = start.Seq - 1
-		_, _, err := v.Rows(position, hintOf(&of.Filter), func(*ledger.Row) bool { return false })
-		return err
+		return here(v, position, &of.Filter)
 	})
 	return position, err
+}
+
+// here refuses rows behind a position that are archived. Errors: Archived.
+func here(v store.View, position uint64, f *sink.Filter) error {
+	for _, a := range v.Horizon().Needed(position, hintOf(f)) {
+		return problem.New(problem.Archived, "rows of %s are archived: begin behind row %d", a.Month, a.End)
+	}
+	return nil
 }
 
 // room refuses another sink when there are too many.
@@ -516,7 +523,7 @@ func (s *Service) Replay(ctx context.Context, actor, tenantID, id string, from, 
 		if from < 1 || from > to || to > head {
 			return problem.At("from_seq", "rows from_seq to to_seq must be among 1 to %d", head)
 		}
-		if _, _, err := tx.Rows(from-1, hintOf(&of.Filter), func(*ledger.Row) bool { return false }); err != nil {
+		if err := here(tx, from-1, &of.Filter); err != nil {
 			return err
 		}
 		item = sink.Item{ID: name, Sink: id, From: from, To: to, Filter: of.Filter, Asked: true,

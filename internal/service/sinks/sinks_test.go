@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -538,4 +539,17 @@ func TestAReplayIsAskedFor(t *testing.T) {
 	if !slices.Equal(parts, want) || len(r.wrong) > 0 {
 		t.Errorf("parts %v, want %v; %v", parts, want, r.wrong)
 	}
+}
+
+// stuckStore is a store that a node cannot reach for a while.
+type stuckStore struct {
+	store.Store
+	still atomic.Bool
+}
+
+func (s *stuckStore) Advance(ctx context.Context, c store.Claim, to store.Standing, ttl time.Duration) error {
+	if s.still.Load() {
+		return problem.New(problem.Unavailable, "it stands still")
+	}
+	return s.Store.Advance(ctx, c, to, ttl)
 }

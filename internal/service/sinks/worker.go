@@ -86,8 +86,11 @@ func (w *worker) step(ctx context.Context) error {
 			return errEnd
 		}
 	}
-	if w.r.micros() < w.at.Due {
-		return errEnd // the runner starts a worker again when it is due
+	if wait := w.at.Due.Time().Sub(w.r.o.Now()); w.at.Due != 0 && wait > 0 {
+		// The runner looks now and then, and starts a worker again when it is due. Short pauses are waited for.
+		if wait > w.r.o.Poll || !pause(ctx, wait) {
+			return errEnd
+		}
 	}
 	err := w.attempt(ctx, w.note.Under)
 	switch {
