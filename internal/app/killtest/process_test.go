@@ -28,7 +28,7 @@ const settings = `
 listen: 127.0.0.1:0
 log: {format: json, level: info}
 engine: {segment_bytes: 1048576, checkpoint_bytes: 131072, index_entries: 2048}
-sinks: {allow_private_addresses: true, retries: [10ms, 10ms, 10ms, 10ms, 10ms, 10ms, 10ms, 10ms, 10ms, 10ms, 10ms, 10ms, 10ms, 10ms, 10ms, 10ms, 10ms, 10ms]}
+sinks: {allow_private_addresses: true, retries: [10ms, 10ms, 10ms, 10ms, 10ms, 10ms, 10ms, 10ms]}
 `
 
 // hasty settings find out soon that a database does not answer.
