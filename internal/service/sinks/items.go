@@ -37,17 +37,16 @@ func (w *worker) beginItem(v store.View, t *tenant.Tenant, n *note) (bool, error
 	// A delivery that failed goes out as it was; what was asked for is cut into parts.
 	b := begun{From: item.From, To: item.To, Filter: item.Filter, Epoch: uint64(t.Epoch(item.From))}
 	for item.Asked && n.Next <= item.To {
-		part, found, err := plan(v, t, item.Filter, w.sinkID, n.Next-1, min(item.To, v.Head().Seq), w.of.Batch)
+		part, err := read(v, w.r.o.Render, t, &item.Filter, w.sinkID, n.Next-1, min(item.To, v.Head().Seq), w.of.Batch)
 		if err != nil {
 			return false, fmt.Errorf("read rows of %s from %d on: %w", item.ID, n.Next, err)
 		}
-		if b = part; found {
+		var rows []Row
+		b, rows = part.cut(&item.Filter, w.of.Batch)
+		if len(rows) > 0 || b.To < n.Next { // or the ledger ends here
 			break
 		}
-		if part.To < n.Next { // the ledger ends here
-			break
-		}
-		n.Next = part.To + 1
+		n.Next = b.To + 1
 	}
 	b.Item, b.Asked = item.ID, item.Asked
 	n.Under = &b

@@ -1,6 +1,8 @@
 package sinks
 
 import (
+	"strings"
+
 	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/sink"
 	"github.com/tallystick/tallystick/internal/core/tenant"
@@ -43,31 +45,59 @@ func hintOf(f *sink.Filter) store.RowHint {
 		Changes: f.Rows&sink.Changes != 0}
 }
 
-// plan finds the next rows behind a position that a filter asks for: at most so many, up to row last, all of one epoch.
-// The range ends with the last row that was looked at; found is false when the sink asks for none of them.
-func plan(
-	v store.View, t *tenant.Tenant, f sink.Filter, sinkID string, after, last uint64, most int,
-) (b begun, found bool, err error) {
-	b = begun{From: after + 1, To: after, Filter: f, Epoch: uint64(t.Epoch(after + 1))}
-	n := 0
-	passed, _, err := v.Rows(after, hintOf(&f), func(r *ledger.Row) bool {
-		if r.Seq > last || uint64(t.Epoch(r.Seq)) != b.Epoch {
+// stretch is rows that were read at once, for several deliveries: a store reads all rows of a commit for one of them.
+type stretch struct {
+	from  uint64 // the first row that is in no delivery yet
+	to    uint64 // the last row that was looked at
+	epoch uint64 // of all of them
+	rows  []Row  // those that the sink asks for
+}
+
+// read reads rows behind a position, up to row last, all of one epoch, and as many that the filter asks for as are
+// wanted, at most.
+func read(
+	v store.View, render Render, t *tenant.Tenant, f *sink.Filter, sinkID string, after, last uint64, most int,
+) (s stretch, err error) {
+	write, err := render(v)
+	if err != nil {
+		return s, err
+	}
+	s = stretch{from: after + 1, to: after, epoch: uint64(t.Epoch(after + 1))}
+	passed, _, err := v.Rows(after, hintOf(f), func(r *ledger.Row) bool {
+		if r.Seq > last || uint64(t.Epoch(r.Seq)) != s.epoch {
 			return false
 		}
-		b.To = r.Seq
-		if wants(&f, sinkID, r) {
-			n++
+		s.to = r.Seq
+		if wants(f, sinkID, r) {
+			s.rows = append(s.rows, shown(r, write))
 		}
-		return n < most
+		return len(s.rows) < most
 	})
 	if err != nil {
-		return b, false, err
+		return s, err
 	}
 	// Rows that the store passed over are none that the filter asks for, but may be of the next epoch.
-	for passed = min(passed, last); b.To < passed && uint64(t.Epoch(b.To+1)) == b.Epoch && n < most; {
-		b.To++
+	for passed = min(passed, last); s.to < passed && len(s.rows) < most && uint64(t.Epoch(s.to+1)) == s.epoch; {
+		s.to++
 	}
-	return b, n > 0, nil
+	return s, nil
+}
+
+// cut takes the next delivery of at most so many rows.
+func (s *stretch) cut(f *sink.Filter, most int) (b begun, rows []Row) {
+	b = begun{From: s.from, To: s.to, Epoch: s.epoch, Filter: *f}
+	rows = s.rows
+	if len(rows) > most {
+		rows = rows[:most]
+		b.To = rows[most-1].Seq
+	}
+	s.rows, s.from = s.rows[len(rows):], b.To+1
+	return b, rows
+}
+
+func shown(r *ledger.Row, write func(b []byte, r *ledger.Row) []byte) Row {
+	_, rowType, key := kindOf(r)
+	return Row{Seq: r.Seq, Type: strings.Clone(rowType), Key: strings.Clone(key), Body: write(nil, r)}
 }
 
 // rows reads the rows of a delivery. They are the same whenever they are read.
@@ -83,8 +113,7 @@ func (b *begun) rows(v store.View, render Render, sinkID string) ([]Row, error) 
 				return false
 			}
 			if wants(&b.Filter, sinkID, r) {
-				_, rowType, key := kindOf(r)
-				out = append(out, Row{Seq: r.Seq, Type: rowType, Key: key, Body: write(nil, r)})
+				out = append(out, shown(r, write))
 			}
 			return r.Seq < b.To
 		})

@@ -33,7 +33,13 @@ type worker struct {
 	carrier  Carrier
 	of       sink.Sink // that the carrier is for
 	looked   uint64    // the ledger's last row when there was nothing left to do
+	ahead    stretch   // rows behind the position that were read already, by the sink's filter
+	ready    []Row     // of the delivery that was begun last, if this worker began it
+	readyFor *begun
 }
+
+// readAhead is how many rows are read at once, at least.
+const readAhead = 1000
 
 // errEnd ends a worker without a failure: there is nothing to do, or somebody else does it.
 var errEnd = errors.New("nothing to do")
@@ -144,7 +150,7 @@ func (w *worker) load(ctx context.Context) error {
 		_ = w.carrier.Close() // nothing is under way on it
 		w.carrier = nil
 	}
-	w.of = s
+	w.of, w.ahead = s, stretch{}
 	return nil
 }
 
@@ -162,12 +168,12 @@ func (w *worker) begin(ctx context.Context, n *note, position uint64) (uint64, e
 		head := v.Head().Seq
 		w.looked = head
 		for position < head {
-			b, found, err := plan(v, &t, w.of.Filter, w.sinkID, position, head, w.of.Batch)
-			if err != nil {
-				return fmt.Errorf("read rows behind %d: %w", position, err)
+			if err := w.fill(v, &t, position, head); err != nil {
+				return err
 			}
-			if found {
-				n.Under = &b
+			b, rows := w.ahead.cut(&w.of.Filter, w.of.Batch)
+			if len(rows) > 0 {
+				n.Under, w.readyFor, w.ready = &b, &b, rows
 				return nil
 			}
 			position = b.To
@@ -177,10 +183,25 @@ func (w *worker) begin(ctx context.Context, n *note, position uint64) (uint64, e
 	return position, err
 }
 
+// fill has rows behind a position ready to be cut into deliveries.
+func (w *worker) fill(v store.View, t *tenant.Tenant, position, head uint64) (err error) {
+	if w.ahead.from == position+1 && len(w.ahead.rows) > 0 {
+		return nil
+	}
+	w.ahead, err = read(v, w.r.o.Render, t, &w.of.Filter, w.sinkID, position, head, max(readAhead, w.of.Batch))
+	if err != nil {
+		return fmt.Errorf("read rows behind %d: %w", position, err)
+	}
+	return nil
+}
+
 // attempt hands a delivery to the carrier, and keeps the claim meanwhile. A claim that is lost ends the attempt: the
 // node that has it now makes its own.
 func (w *worker) attempt(ctx context.Context, b *begun) error {
-	rows, err := w.rows(ctx, b)
+	rows, err := w.ready, error(nil)
+	if w.readyFor != b {
+		rows, err = w.rows(ctx, b)
+	}
 	if err != nil || len(rows) == 0 {
 		return err
 	}
