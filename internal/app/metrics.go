@@ -74,7 +74,7 @@ func (m *metrics) answered(method, route string, status int, took time.Duration)
 
 func (m *metrics) repeated(o idempotency.Outcome) { m.keyed.WithLabelValues(string(o)).Inc() }
 
-func (m *metrics) changed(e audit.Event) { m.changes.WithLabelValues(e.Type, e.Source).Inc() }
+func (m *metrics) changed(_ string, e audit.Event) { m.changes.WithLabelValues(e.Type, e.Source).Inc() }
 
 func (m *metrics) waited(d time.Duration) { m.turns.Observe(d.Seconds()) }
 

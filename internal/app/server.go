@@ -16,6 +16,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/tallystick/tallystick/internal/core/audit"
 	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/edge/httpapi"
 	"github.com/tallystick/tallystick/internal/edge/redis"
@@ -140,8 +141,14 @@ func (s *Server) open(ctx context.Context, fatal func(error)) error {
 	if err != nil {
 		return err
 	}
+	out := s.settings.carriers(s.settings.vault())
+	s.sinks = s.sinkRunner(s.store, out, m)
 	requests, joined := idempotency.New(idempotency.Options{Store: s.store, Keep: s.settings.Requests.Keep,
-		Admit: s.settings.Requests.admit(limiter), Observe: m.repeated, Committed: m.changed})
+		Admit: s.settings.Requests.admit(limiter), Observe: m.repeated,
+		Committed: func(tenantID string, e audit.Event) {
+			m.changed(tenantID, e)
+			s.sinks.Committed(tenantID, e)
+		}})
 	keys := registry.New(joined, rand.Reader)
 	// Once begun this is not given up: a key that was made and never shown would be lost.
 	firm := context.WithoutCancel(ctx)
@@ -158,8 +165,6 @@ func (s *Server) open(ctx context.Context, fatal func(error)) error {
 		promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelWarn)})
 	h := s.settings.HTTP
 	s.billing = billing.New(joined)
-	out := s.settings.carriers(s.settings.vault())
-	s.sinks = s.sinkRunner(s.store, out, m)
 	s.api = httpapi.New(httpapi.Options{
 		Store: s.store, Gate: s.gate(limiter, m), Registry: keys, Billing: s.billing, Plans: plans.New(joined),
 		Windows: windows.New(s.store),

@@ -36,7 +36,7 @@ var scratches = sync.Pool{New: func() any { return new(scratch) }}
 const maxKeptAnswer = 64 << 10
 
 // acceptEvents serves POST /v1/events.
-func (server *Server) acceptEvents(x *httpkit.Exchange) error {
+func (s *Server) acceptEvents(x *httpkit.Exchange) error {
 	atomic, err := isAtomic(x)
 	if err != nil {
 		return err
@@ -53,8 +53,8 @@ func (server *Server) acceptEvents(x *httpkit.Exchange) error {
 	if err != nil {
 		return err
 	}
-	s, _ := scratches.Get().(*scratch)
-	batch, err := decode(body, s.events)
+	spare, _ := scratches.Get().(*scratch)
+	batch, err := decode(body, spare.events)
 	if err != nil {
 		return err
 	}
@@ -72,21 +72,21 @@ func (server *Server) acceptEvents(x *httpkit.Exchange) error {
 	if len(verdicts) != len(batch.Events) {
 		return fmt.Errorf("record %d events: %d verdicts", len(batch.Events), len(verdicts))
 	}
-	if fallback := server.options.Fallback; fallback != nil && fallback(x.Caller.Tenant) &&
+	if fallback := s.options.Fallback; fallback != nil && fallback(x.Caller.Tenant) &&
 		slices.ContainsFunc(verdicts, isKept) {
 		x.Header()["Tally-Fallback"] = yes
 	}
 	if batch.Single {
-		err = answerSingle(x, &batch.Events[0], &verdicts[0], s)
+		err = answerSingle(x, &batch.Events[0], &verdicts[0], spare)
 	} else {
-		err = answerBatch(x, batch.Events, verdicts, atomic, s)
+		err = answerBatch(x, batch.Events, verdicts, atomic, spare)
 	}
 	clear(batch.Events) // so that the pool does not keep bodies
-	s.events = batch.Events[:0]
-	if cap(s.answer) > maxKeptAnswer {
-		s.answer = nil
+	spare.events = batch.Events[:0]
+	if cap(spare.answer) > maxKeptAnswer {
+		spare.answer = nil
 	}
-	scratches.Put(s)
+	scratches.Put(spare)
 	return err
 }
 

@@ -157,10 +157,6 @@ func (s *Server) getSink(x *httpkit.Exchange) error {
 	if err := x.NoQuery(); err != nil {
 		return err
 	}
-	return s.answerSink(x)
-}
-
-func (s *Server) answerSink(x *httpkit.Exchange) error {
 	got, err := s.options.Sinks.Get(x.Context(), x.Caller.Tenant, x.Path("id"))
 	if err != nil {
 		return err
@@ -189,7 +185,11 @@ func (s *Server) patchSink(x *httpkit.Exchange) error {
 	if err != nil {
 		return err
 	}
-	return s.answerSink(x)
+	got, err := s.options.Sinks.Changed(x.Context(), x.Caller.Tenant, x.Path("id"))
+	if err != nil {
+		return err
+	}
+	return x.Answer(http.StatusOK, append(appendSink(nil, &got), '\n'))
 }
 
 // deleteSink serves DELETE /v1/sinks/{id}.
@@ -219,7 +219,7 @@ func (s *Server) rotateSecret(x *httpkit.Exchange) error {
 	if err != nil {
 		return err
 	}
-	got, err := s.options.Sinks.Get(x.Context(), x.Caller.Tenant, x.Path("id"))
+	got, err := s.options.Sinks.Changed(x.Context(), x.Caller.Tenant, x.Path("id"))
 	if err != nil {
 		return err
 	}
@@ -299,7 +299,11 @@ func appendSink(b []byte, s *sinks.Standing) []byte {
 	b = render.String(b, "state", s.State)
 	b = render.Uint(b, "position", s.Position)
 	b = render.Uint(b, "lag_rows", s.LagRows)
-	b = render.Int(b, "lag_seconds", int64(s.LagTime.Seconds()))
+	if s.LagTime == nil {
+		b = render.Null(b, "lag_seconds")
+	} else {
+		b = render.Int(b, "lag_seconds", int64(s.LagTime.Seconds()))
+	}
 	b = render.Optional(b, "last_error", s.LastError)
 	b = render.Moment(b, "created_at", s.CreatedAt)
 	b = render.Moment(b, "updated_at", s.UpdatedAt)

@@ -14,7 +14,7 @@ import (
 type Store struct {
 	store.Store
 	// committed gets every change that a service committed, or is nil.
-	committed func(audit.Event)
+	committed func(tenantID string, e audit.Event)
 }
 
 // joined is the transaction that a request runs in.
@@ -63,7 +63,7 @@ func (s *Store) commit(ctx context.Context, tenantID string, fn func(tx store.Tx
 		return err
 	}
 	for _, e := range t.events {
-		s.committed(e)
+		s.committed(tenantID, e)
 	}
 	return nil
 }

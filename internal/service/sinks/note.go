@@ -13,8 +13,6 @@ type note struct {
 	// Under is the delivery that was begun. It is kept before its first attempt: whatever happens to the process, the
 	// node or the sink, the same rows go out under the same id until the receiver has them.
 	Under *begun `json:"under,omitempty"`
-	// Made is when the sink began to follow. One that is not in the ledger long after that was never made.
-	Made calendar.Micros `json:"made,omitempty"`
 	// Failed is set while the last delivery that ended was given up.
 	Failed bool `json:"failed,omitempty"`
 	// Item is the item that is delivered, and Next its first row that is not yet.

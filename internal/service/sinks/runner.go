@@ -2,6 +2,7 @@ package sinks
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -35,8 +36,9 @@ type RunnerOptions struct {
 	AttemptTime time.Duration
 	// ClaimTime is how long a node that died keeps others from its share. Default: 10 s.
 	ClaimTime time.Duration
-	// MakeTime is how long after it began to follow a sink may still be on its way into the ledger. Default: 10 min.
-	MakeTime time.Duration
+	// Scan is how often all ledgers are searched for sinks that do not follow them: those whose node died right after
+	// they were made. It is done at the start, too. Default: 10 min.
+	Scan time.Duration
 	// Poll is how often rows that other nodes committed are looked for. Default: 1 s.
 	Poll time.Duration
 	// Pause is the least time between two looks. Default: 20 ms.
@@ -68,7 +70,7 @@ func (o RunnerOptions) withDefaults() RunnerOptions {
 		value   *time.Duration
 		instead time.Duration
 	}{
-		{&o.AttemptTime, 30 * time.Second}, {&o.ClaimTime, 10 * time.Second}, {&o.MakeTime, 10 * time.Minute},
+		{&o.AttemptTime, 30 * time.Second}, {&o.ClaimTime, 10 * time.Second}, {&o.Scan, 10 * time.Minute},
 		{&o.Poll, time.Second}, {&o.Pause, 20 * time.Millisecond},
 	} {
 		if *d.value == 0 {
@@ -102,6 +104,8 @@ type Runner struct {
 	running map[place]bool
 	looked  map[place]uint64    // the ledger's last row when a sink had nothing left to do
 	rest    map[place]time.Time // sinks that are left alone after an error of the store
+	made    []place             // that do not follow their ledgers yet
+	again   chan struct{}       // holds a token when there are some
 	workers sync.WaitGroup
 }
 
@@ -111,7 +115,7 @@ type place struct{ tenant, sink string }
 func NewRunner(s store.Store, c Carriers, o RunnerOptions) *Runner {
 	o = o.withDefaults()
 	return &Runner{store: s, carriers: c, o: o, owner: o.Owner, metrics: newMetrics(o.Metrics),
-		running: map[place]bool{}, looked: map[place]uint64{}, rest: map[place]time.Time{}}
+		running: map[place]bool{}, looked: map[place]uint64{}, rest: map[place]time.Time{}, again: make(chan struct{}, 1)}
 }
 
 func (r *Runner) micros() calendar.Micros { return calendar.FromTime(r.o.Now()) }
@@ -127,13 +131,83 @@ func (r *Runner) Failing(tenantID string) bool {
 	return m != nil && (*m)[tenantID]
 }
 
+// Committed has a sink that was just made follow its ledger. It gets every change that a service commits.
+func (r *Runner) Committed(tenantID string, e audit.Event) {
+	if e.EntityType != entityType || e.Type != entityType+".created" {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.made = append(r.made, place{tenantID, e.EntityID})
+	select {
+	case r.again <- struct{}{}:
+	default:
+	}
+}
+
+// scan finds sinks that do not follow their ledgers.
+func (r *Runner) scan(ctx context.Context) error {
+	return store.EachTenant(ctx, r.store, func(t *store.Listed) error {
+		var all []sink.Sink
+		err := r.store.View(ctx, t.ID, func(v store.View) error {
+			return store.Each(v, &sink.Kind, func(s *sink.Sink) error {
+				if !s.Deleted {
+					all = append(all, *s)
+				}
+				return nil
+			})
+		})
+		for i := range all {
+			if err == nil {
+				err = r.follow(ctx, t.ID, &all[i])
+			}
+		}
+		return err
+	})
+}
+
+// follow has a sink follow its ledger from its first row on, if it does not already.
+func (r *Runner) follow(ctx context.Context, tenantID string, s *sink.Sink) error {
+	return r.store.Follow(ctx, store.Following{Tenant: tenantID, Follower: sink.Follower(s.ID),
+		Standing: store.Standing{Position: s.Start - 1}})
+}
+
+// begin has the sinks that were made follow their ledgers. One that cannot is found by the next scan.
+func (r *Runner) begin(ctx context.Context) error {
+	r.mu.Lock()
+	made := r.made
+	r.made = nil
+	r.mu.Unlock()
+	for _, p := range made {
+		var s sink.Sink
+		err := r.store.View(ctx, p.tenant, func(v store.View) (err error) {
+			s, err = store.Get(v, &sink.Kind, p.sink)
+			return err
+		})
+		if err == nil && !s.Deleted {
+			err = r.follow(ctx, p.tenant, &s)
+		}
+		if err != nil {
+			return fmt.Errorf("begin to follow: %w", err)
+		}
+	}
+	return nil
+}
+
 // Run delivers until the context ends and everything under way has stopped.
 func (r *Runner) Run(ctx context.Context) {
 	defer r.workers.Wait()
+	var scanned time.Time
 	for {
 		woken := r.store.Woken()
 		began := time.Now()
-		if err := r.look(ctx); err != nil && ctx.Err() == nil {
+		var err error
+		if scanned.IsZero() || began.Sub(scanned) > r.o.Scan {
+			if err = r.scan(ctx); err == nil {
+				scanned = began
+			}
+		}
+		if err = errors.Join(err, r.begin(ctx), r.look(ctx)); err != nil && ctx.Err() == nil {
 			r.o.Failed("", "", err)
 		}
 		// A look at very many tenants takes its time: it shall not be all that the store does.
@@ -146,6 +220,7 @@ func (r *Runner) Run(ctx context.Context) {
 			timer.Stop()
 			return
 		case <-woken:
+		case <-r.again:
 		case <-timer.C:
 		}
 		timer.Stop()

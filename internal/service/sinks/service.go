@@ -3,7 +3,6 @@ package sinks
 import (
 	"context"
 	"encoding/base32"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -56,7 +55,7 @@ type Start struct {
 	Seq uint64 // with this row, unless Now
 }
 
-// Create makes a sink. Of made, all that a caller chooses counts. secret signs a webhook's deliveries, a new one if it
+// Create makes a sink. A runner has it follow the ledger once that is committed. Of made, all that a caller chooses counts. secret signs a webhook's deliveries, a new one if it
 // is empty; it is returned this once. Errors: NotFound, Invalid, TenantClosed, Conflict (too many sinks), Archived
 // (rows to begin with have left).
 func (s *Service) Create(
@@ -94,17 +93,6 @@ func (s *Service) Create(
 	if err != nil {
 		return sink.Sink{}, "", err
 	}
-	// The place comes first: a sink in the ledger that follows nothing would lose what is committed meanwhile.
-	begins := note{Made: calendar.FromTime(time.Now())}
-	encoded, err := begins.encode()
-	if err != nil {
-		return sink.Sink{}, "", err
-	}
-	err = s.store.Follow(ctx, store.Following{Tenant: tenantID, Follower: sink.Follower(made.ID),
-		Standing: store.Standing{Position: position, Note: encoded}})
-	if err != nil {
-		return sink.Sink{}, "", err
-	}
 	err = s.ledgers.Update(ctx, tenantID, func(tx store.Tx, _ tenant.Tenant) error {
 		if err := room(tx); err != nil {
 			return err
@@ -113,7 +101,7 @@ func (s *Service) Create(
 		return appendSink(tx, actor, "created", &made)
 	})
 	if err != nil {
-		return sink.Sink{}, "", errors.Join(err, s.store.Unfollow(ctx, tenantID, sink.Follower(made.ID)))
+		return sink.Sink{}, "", err
 	}
 	return made, secret, nil
 }
@@ -278,17 +266,13 @@ func (s *Service) Delete(ctx context.Context, actor, tenantID, id string) error 
 	if p := ledgers.Reachable(tenantID); p != nil {
 		return p
 	}
-	err := s.store.Update(ctx, tenantID, func(tx store.Tx) error {
+	return s.store.Update(ctx, tenantID, func(tx store.Tx) error {
 		_, err := changed(tx, actor, id, "deleted", func(out *sink.Sink) error {
 			out.Deleted, out.Secrets = true, nil
 			return nil
 		})
 		return err
 	})
-	if err != nil {
-		return err
-	}
-	return s.store.Unfollow(ctx, tenantID, sink.Follower(id))
 }
 
 // Rotate gives a webhook another secret, and returns it this once. The one before signs too, for a while. Errors:
@@ -348,10 +332,11 @@ func SecretsOf(v Vault, tenantID string, s *sink.Sink) ([]secrets.Validity, erro
 
 // Status is where a sink stands.
 type Status struct {
-	State     string // running, retrying, failing or paused
-	Position  uint64
-	LagRows   uint64
-	LagTime   time.Duration // since the first row that it has not delivered was committed
+	State    string // running, retrying, failing or paused
+	Position uint64
+	LagRows  uint64
+	// LagTime is since the first row that it has not delivered was committed; nil when that was not looked up.
+	LagTime   *time.Duration
 	LastError string
 }
 
@@ -363,6 +348,21 @@ type Standing struct {
 
 // Get returns a sink. Errors: NotFound.
 func (s *Service) Get(ctx context.Context, tenantID, id string) (out Standing, err error) {
+	err = s.ledgers.View(ctx, tenantID, func(v store.View) error {
+		if out.Sink, err = get(v, id); err != nil {
+			return err
+		}
+		if out.Status, err = s.status(ctx, v, tenantID, &out.Sink); err != nil {
+			return err
+		}
+		return out.lookUpLag(v)
+	})
+	return out, err
+}
+
+// Changed returns a sink without its LagTime, which takes reading rows: a write must not do that, since under a request
+// key it is inside of its transaction. Errors: NotFound.
+func (s *Service) Changed(ctx context.Context, tenantID, id string) (out Standing, err error) {
 	err = s.ledgers.View(ctx, tenantID, func(v store.View) error {
 		if out.Sink, err = get(v, id); err != nil {
 			return err
@@ -387,6 +387,9 @@ func (s *Service) List(ctx context.Context, tenantID, after string, limit int) (
 					continue
 				}
 				status, err := s.status(ctx, v, tenantID, &page[i])
+				if err == nil {
+					err = status.lookUpLag(v)
+				}
 				if err != nil {
 					return err
 				}
@@ -423,18 +426,25 @@ func (s *Service) status(ctx context.Context, v store.View, tenantID string, of 
 	case n.Under != nil && n.Under.Attempts > 0:
 		out.State = "retrying"
 	}
-	if out.LagRows == 0 {
-		return out, nil
+	return out, nil
+}
+
+// lookUpLag finds when the first row was committed that the sink has not delivered.
+func (s *Status) lookUpLag(v store.View) error {
+	lag := time.Duration(0)
+	s.LagTime = &lag
+	if s.LagRows == 0 {
+		return nil
 	}
 	all := store.RowHint{Events: true, Entries: true, Changes: true}
-	_, _, err = v.Rows(f.Position, all, func(r *ledger.Row) bool {
-		out.LagTime = v.Now().Time().Sub(r.At.Time())
+	_, _, err := v.Rows(s.Position, all, func(r *ledger.Row) bool {
+		lag = v.Now().Time().Sub(r.At.Time())
 		return false
 	})
 	if problem.Is(err, problem.Archived) {
 		err = nil
 	}
-	return out, err
+	return err
 }
 
 // Failures lists items of a sink by id, after the given one. The delivery that failed and is tried again is among them.

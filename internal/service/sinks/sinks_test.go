@@ -17,6 +17,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/tallystick/tallystick/internal/core/audit"
 	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/meter"
 	"github.com/tallystick/tallystick/internal/core/problem"
@@ -475,15 +476,19 @@ func TestABegunDeliveryStaysAsItWas(t *testing.T) {
 	}
 }
 
-// A deleted sink follows nothing, and one whose making broke off before its row is taken away after a while.
-func TestSinksThatAreGone(t *testing.T) {
+// A deleted sink follows nothing, and neither does one that is not in the ledger. One that was made while a runner runs
+// follows at once when the runner is notified, and one whose node died before that is found.
+func TestWhoFollows(t *testing.T) {
 	w := newWorld(t, openEngine(t), "acme")
 	ctx := context.Background()
-	s := w.create("acme", nil, sinks.Start{Now: true})
-	if err := w.service.Delete(ctx, "test", "acme", s.ID); err != nil {
+	gone := w.create("acme", nil, sinks.Start{Now: true})
+	if err := w.store.Follow(ctx, store.Following{Tenant: "acme", Follower: sink.Follower(gone.ID)}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.service.Get(ctx, "acme", s.ID); !problem.Is(err, problem.NotFound) {
+	if err := w.service.Delete(ctx, "test", "acme", gone.ID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.service.Get(ctx, "acme", gone.ID); !problem.Is(err, problem.NotFound) {
 		t.Errorf("a deleted sink: %v", err)
 	}
 	if list, err := w.service.List(ctx, "acme", "", 10); err != nil || len(list) != 0 {
@@ -494,12 +499,32 @@ func TestSinksThatAreGone(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	stop, _ := w.run(newReceiver(nil), func(o *sinks.RunnerOptions) { o.MakeTime = time.Millisecond })
-	defer stop()
-	wait(t, "only what is no sink's is left", func() bool {
-		list, err := w.store.Followings(ctx, "", "", 10)
-		return err == nil && len(list) == 1 && list[0].Follower == "another"
-	})
+	before := w.create("acme", nil, sinks.Start{Now: true})
+	follow := func(want ...string) {
+		t.Helper()
+		slices.Sort(want)
+		wait(t, fmt.Sprintf("%q follow", want), func() bool {
+			list, err := w.store.Followings(ctx, "", "", 10)
+			var got []string
+			for _, f := range list {
+				got = append(got, f.Follower)
+			}
+			return err == nil && slices.Equal(got, want)
+		})
+	}
+	r := newReceiver(func(int, *sinks.Delivery) fault { return takes })
+	stop, runner := w.run(r, nil)
+	follow("another", sink.Follower(before.ID))
+	after := w.create("acme", nil, sinks.Start{Now: true})
+	runner.Committed("acme", audit.Of("sink", "created", after.ID))
+	follow("another", sink.Follower(before.ID), sink.Follower(after.ID))
+	w.record("acme", "a")
+	w.expects(r, &after, "acme")
+	stop()
+	lost := w.create("acme", nil, sinks.Start{Now: true}) // nobody is notified
+	stop, _ = w.run(r, nil)
+	follow("another", sink.Follower(before.ID), sink.Follower(after.ID), sink.Follower(lost.ID))
+	stop()
 }
 
 // A replay that is asked for comes in batches, marked, and without moving the sink.

@@ -124,11 +124,7 @@ func (w *worker) load(ctx context.Context) error {
 		return err
 	})
 	if problem.Is(err, problem.NotFound) {
-		if w.r.micros() < w.note.Made.Add(w.r.o.MakeTime) {
-			return errEnd // it is being made
-		}
-		s.Deleted = true // whoever made it has not come to its row
-		err = nil
+		s.Deleted, err = true, nil // places are made after sinks
 	}
 	if err != nil {
 		return err
