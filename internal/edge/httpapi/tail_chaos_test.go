@@ -137,7 +137,7 @@ func (w *world) ledgerOf(t *testing.T) string {
 // Given a caller who reads nothing, then it is cut off, which is counted, and when it comes back it has missed nothing.
 func TestASlowReaderIsDroppedAndResumes(t *testing.T) {
 	const batches, size = 8, 500 // with their properties far more than the buffers of a connection
-	w := tailWorld(t, openNaive, func(o *Options) { o.Streams.WriteTimeout = 50 * time.Millisecond })
+	w := tailWorld(t, openNaive, func(o *Options) { o.Streams.WriteTimeout = 500 * time.Millisecond })
 	for b := range batches {
 		var body strings.Builder
 		for i := range size {
