@@ -57,7 +57,8 @@ func FuzzStreamEvents(f *testing.F) {
 	for _, seed := range []string{
 		"id: 1\nevent: usage.recorded\ndata: {\"seq\":1}\n\n", "retry: 1000\nid: 7\n\n: heartbeat\nid: 8\n\n",
 		"data: a\r\ndata: b\r\n\r\nid: 9\r\r", "\xef\xbb\xbfdata:x\n\n", "data\ndata\n\n", "id: a\x00b\nid\n\n",
-		"data: cut off\n", "retry: x\nretry: 99999999999999999999\n\n", "\r\n\n\r", ":\n\nfoo: bar\n\n", "\r\xef\xbb\xbfid:1\n\n",
+		"data: cut off\n", "retry: x\nretry: 99999999999999999999\n\n", "\r\n\n\r", ":\n\nfoo: bar\n\n",
+		"\r\xef\xbb\xbfid:1\n\n",
 	} {
 		f.Add(seed)
 	}

@@ -73,23 +73,26 @@ func TestStreamResumes(t *testing.T) {
 
 // What another connection does not help against ends the stream, with the reason.
 func TestStreamStops(t *testing.T) {
+	closing := func(data string) http.HandlerFunc { return events("event: closing\ndata: " + data + "\n\n") }
+	page := reply(200, "{}", "Content-Type", "application/json")
+	type steps = []http.HandlerFunc
 	for name, c := range map[string]struct {
-		steps []http.HandlerFunc
-		code  string
-		is    error
+		steps
+		code string
+		is   error
 	}{
-		"refused":     {[]http.HandlerFunc{reply(403, `{"code":"forbidden"}`)}, "forbidden", nil},
-		"archived":    {[]http.HandlerFunc{reply(410, `{"code":"archived"}`)}, "archived", nil},
-		"revoked":     {[]http.HandlerFunc{events("event: closing\ndata: {\"status\":401,\"code\":\"unauthorized\"}\n\n")}, "unauthorized", nil},
-		"not there":   {[]http.HandlerFunc{cut}, "", io.EOF},
-		"no stream":   {[]http.HandlerFunc{reply(200, "{}", "Content-Type", "application/json")}, "", client.ErrMalformed},
-		"no row":      {[]http.HandlerFunc{events("id: x\n\n")}, "", client.ErrMalformed},
-		"no JSON":     {[]http.HandlerFunc{events("id: 1\ndata: {\n\n")}, "", client.ErrMalformed},
-		"no problem":  {[]http.HandlerFunc{events("event: closing\ndata: x\n\n")}, "", client.ErrMalformed},
-		"twice":       {[]http.HandlerFunc{events("id: 1\ndata: 1\n\nid: 1\ndata: 1\n\n")}, "", client.ErrMalformed},
-		"backward":    {[]http.HandlerFunc{events("id: 3\n\nid: 2\n\n")}, "", client.ErrMalformed},
-		"again later": {[]http.HandlerFunc{events("id: 3\n\n"), events("id: 3\ndata: 3\n\n")}, "", client.ErrMalformed},
-		"too large":   {[]http.HandlerFunc{events("data: " + strings.Repeat("x", 2000))}, "", client.ErrAnswerTooLarge},
+		"refused":     {steps{reply(403, `{"code":"forbidden"}`)}, "forbidden", nil},
+		"archived":    {steps{reply(410, `{"code":"archived"}`)}, "archived", nil},
+		"revoked":     {steps{closing(`{"status":401,"code":"unauthorized"}`)}, "unauthorized", nil},
+		"not there":   {steps{cut}, "", io.EOF},
+		"no stream":   {steps{page}, "", client.ErrMalformed},
+		"no row":      {steps{events("id: x\n\n")}, "", client.ErrMalformed},
+		"no JSON":     {steps{events("id: 1\ndata: {\n\n")}, "", client.ErrMalformed},
+		"no problem":  {steps{closing("x")}, "", client.ErrMalformed},
+		"twice":       {steps{events("id: 1\ndata: 1\n\nid: 1\ndata: 1\n\n")}, "", client.ErrMalformed},
+		"backward":    {steps{events("id: 3\n\nid: 2\n\n")}, "", client.ErrMalformed},
+		"again later": {steps{events("id: 3\n\n"), events("id: 3\ndata: 3\n\n")}, "", client.ErrMalformed},
+		"too large":   {steps{events("data: " + strings.Repeat("x", 2000))}, "", client.ErrAnswerTooLarge},
 	} {
 		_, url := serve(t, c.steps...)
 		cl := newClient(t, url, client.WithClock(&recordedClock{}), client.WithMaxAnswer(1000))

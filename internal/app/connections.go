@@ -78,7 +78,8 @@ func (m *metrics) watchStreams(api *httpapi.Server) {
 			func() float64 { return float64(api.Streams().Open) }),
 		counter(name("streams_dropped_total", "Streams that were ended because their callers read too slowly."),
 			func(c httpapi.StreamCounts) int64 { return c.Dropped }),
-		counter(name("streams_refused_total", "Streams that were refused: all places were taken, or all of their tenant."),
+		counter(name("streams_refused_total",
+			"Streams that were refused: all places were taken, or all of their tenant."),
 			func(c httpapi.StreamCounts) int64 { return c.Refused }),
 	)
 }

@@ -117,7 +117,7 @@ func (r *remote) tailEnded(ctx context.Context, err error) error {
 	var p *client.Problem
 	switch {
 	case ctx.Err() != nil:
-		return nil
+		return nil //nolint:nilerr // SIGINT is how it ends
 	case !errors.As(err, &p):
 		return fmt.Errorf("tail: %w", err)
 	case r.tenant == "" && len(p.Errors) == 1 && p.Errors[0].Path == gate.TenantHeader:

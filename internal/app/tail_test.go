@@ -158,15 +158,14 @@ func TestTailEnds(t *testing.T) {
 // A line says what matters most of a row, and nothing that a client chose steers the terminal.
 func TestLinesOfATail(t *testing.T) {
 	for data, want := range map[string]string{
-		`{"at":"2026-11-15T02:10:00.5Z","id":"e1","status":"overage","event_type":"llm","customer":"c","resource":"gpt",` +
-			`"quantity":"3"}`: "7      2026-11-15T02:10:00Z  t                 e1  overage  llm  c  gpt  3",
-		`{"at":"2026-11-15T02:10:00Z","id":"E1","account":"A1","entry_type":"debit","amount":"5","balance":"-5"}`: "7      " +
-			"2026-11-15T02:10:00Z  t                 E1  A1  debit  5  balance -5",
-		`{"at":"2026-11-15T02:10:00Z","entity_type":"meter","entity_id":"calls","actor":"key_1"}`: "7      " +
-			"2026-11-15T02:10:00Z  t                 meter  calls  by key_1",
-		`{"at":"2026-11-15T02:10:00Z","id":"\u001b[2J","customer":"a\nb"}`: "7      " +
-			"2026-11-15T02:10:00Z  t                 \"\\x1b[2J\"  \"a\\nb\"",
+		`"id":"e1","status":"overage","event_type":"llm","customer":"c","resource":"gpt","quantity":"3"`://
+		`e1  overage  llm  c  gpt  3`,
+		`"id":"E1","account":"A1","entry_type":"debit","amount":"5","balance":"-5"`: `E1  A1  debit  5  balance -5`,
+		`"entity_type":"meter","entity_id":"calls","actor":"key_1"`:                 `meter  calls  by key_1`,
+		`"id":"\u001b[2J","customer":"a\nb"`:                                        `"\x1b[2J"  "a\nb"`,
 	} {
+		data = `{"at":"2026-11-15T02:10:00.5Z",` + data + `}`
+		want = "7      2026-11-15T02:10:00Z  t                 " + want
 		got, err := tailLine(nil, &client.StreamedRow{Seq: 7, Type: "t", Data: []byte(data)})
 		if err != nil || string(got) != want {
 			t.Errorf("%v\ngot  %s\nwant %s", err, got, want)

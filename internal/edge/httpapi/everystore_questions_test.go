@@ -101,7 +101,8 @@ type asked struct {
 }
 
 // kindsOfRows are the values of rows where it names kinds of rows, not what is exported.
-var kindsOfRows = values{[]string{"event", "change", "entry", "event,change"}, []string{"", "events", "event,", "a\x00"}}
+var kindsOfRows = values{[]string{"event", "change", "entry", "event,change"},
+	[]string{"", "events", "event,", "a\x00"}}
 
 func (r asked) valuesOf(name string) values {
 	if r.path == streamPath && name == "rows" {

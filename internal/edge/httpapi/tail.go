@@ -148,8 +148,7 @@ func tailKinds(q httpkit.Query, scopes tenant.Scope) (h store.RowHint, err error
 			ledger.ChangeRow.String(): &h.Changes}[kind]
 		if into == nil || *into {
 			return h, httpkit.BadParameter("rows",
-				"must be event, entry and change, those that are wanted, each once, "+
-					"with commas between them")
+				"must be event, entry and change, those that are wanted, each once, with commas between them")
 		}
 		*into = true
 	}
@@ -233,9 +232,8 @@ func (t *tail) place(v store.View) error {
 	case t.begins:
 		t.at = head
 	case t.at > head && t.x.Request().Header.Get(resumeHeader) != "":
-		return badResume("is beyond row " + strconv.FormatUint(head, 10) +
-			", where this ledger ends: it is of another " +
-			"ledger, or this one was restored; leave it out and look at what there is from from_seq on")
+		return badResume("is beyond row " + strconv.FormatUint(head, 10) + ", where this ledger ends: it is of " +
+			"another ledger, or this one was restored; leave it out and look at what there is from from_seq on")
 	case t.at > head:
 		return httpkit.BadParameter("from_seq", "is beyond row "+strconv.FormatUint(head+1, 10)+
 			", the next one; leave it out for the rows from now on")

@@ -37,7 +37,7 @@ func newFollowing(t *testing.T, a *http.Response) *following {
 func (w *world) follow(c call) *following {
 	w.t.Helper()
 	c.method = http.MethodGet
-	a, err := w.server.Client().Do(w.request(c))
+	a, err := w.server.Client().Do(w.request(c)) //nolint:bodyclose // by f.close
 	if err != nil {
 		w.t.Fatal(err)
 	}
