@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,8 +13,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tallystick/tallystick/internal/core/ledger"
+	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/edge/httpkit"
 	"github.com/tallystick/tallystick/internal/service/gate"
+	"github.com/tallystick/tallystick/internal/store"
 )
 
 // quiet makes heartbeats rare, so that a stream says nothing but what the test is about.
@@ -151,7 +155,7 @@ func tailWorld(t *testing.T, open opener, change ...func(*Options)) *world {
 func TestAStreamFollowsTheLedger(t *testing.T) {
 	for name, open := range openers {
 		t.Run(name, func(t *testing.T) {
-			w := tailWorld(t, open)
+			w := tailWorld(t, open, func(o *Options) { o.Streams.Poll = time.Hour }) // commits alone wake it
 			w.event("before")
 			live := w.follow(call{path: "/v1/stream", key: "read"})
 			for n, v := range map[string]string{"Content-Type": httpkit.MediaEvents, "Cache-Control": "no-store",
@@ -255,6 +259,43 @@ func TestAStreamRefusesPlacesThatAreNot(t *testing.T) {
 	bare := w.do(call{method: "HEAD", path: "/v1/stream", key: "read"}).status(t, 200)
 	if bare.header.Get("Content-Type") != httpkit.MediaEvents || len(bare.body) > 0 {
 		t.Errorf("HEAD: %v", bare.header)
+	}
+}
+
+// pruned is a store whose rows up to one have left.
+type pruned struct {
+	store.Store
+	last uint64
+}
+
+func (s *pruned) View(ctx context.Context, id string, fn func(store.View) error) error {
+	return s.Store.View(ctx, id, func(v store.View) error { return fn(prunedView{v, s.last}) })
+}
+
+type prunedView struct {
+	store.View
+	last uint64
+}
+
+func (v prunedView) Rows(after uint64, h store.RowHint, fn func(*ledger.Row) bool) (uint64, bool, error) {
+	if after < v.last && h.Events {
+		return after, false, problem.New(problem.Archived, "the usage rows of 2026-10 are archived")
+	}
+	return v.View.Rows(after, h, fn)
+}
+
+// Rows that have left are missed before the stream begins, also by who resumes; the rows behind them are there.
+func TestAStreamOfArchivedRows(t *testing.T) {
+	w := tailWorld(t, openNaive)
+	w.event("a")
+	left := &pruned{Store: w.store.Store, last: 8} // the row of a
+	w.store.Store = left
+	w.event("b")
+	w.get("/v1/stream?from_seq=1").refused(t, 410, "archived")
+	w.do(call{method: "GET", path: "/v1/stream", key: "read"}.with("Last-Event-ID", "7")).refused(t, 410, "archived")
+	w.follow(call{path: "/v1/stream?from_seq=9", key: "read"}).wantRow("b")
+	if b := w.follow(call{path: "/v1/stream?from_seq=1&rows=change", key: "admin"}).mustNext(); b.id != "1" {
+		t.Errorf("%+v", b)
 	}
 }
 
