@@ -192,8 +192,8 @@ func TestHeartbeatsMoveThePlace(t *testing.T) {
 	}
 }
 
-// Neither over HTTP/1 nor over HTTP/2 does a bound end a stream that is idle for longer: not those of a request, and not
-// that of its own last write.
+// Neither over HTTP/1 nor over HTTP/2 does a bound end a stream that is idle for longer: not those of a request, and
+// not that of its own last write.
 func TestAStreamOutlivesTheBoundsOfItsConnection(t *testing.T) {
 	const bound = 2 * time.Second // time enough for a handshake
 	w := tailWorld(t, openNaive, func(o *Options) {
