@@ -62,3 +62,24 @@ func (m *metrics) watchConnections(api *httpapi.Server) {
 			func() float64 { return float64(api.Connections().Displaced) }),
 	)
 }
+
+// watchStreams shows how many streams of rows there are.
+func (m *metrics) watchStreams(api *httpapi.Server) {
+	name := func(name, help string) prometheus.Opts {
+		return prometheus.Opts{Namespace: "tallystick", Subsystem: "http", Name: name, Help: help}
+	}
+	counter := func(opts prometheus.Opts, of func(httpapi.StreamCounts) int64) prometheus.Collector {
+		return prometheus.NewCounterFunc(prometheus.CounterOpts(opts), func() float64 {
+			return float64(of(api.Streams()))
+		})
+	}
+	m.registry.MustRegister(
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts(name("streams", "Streams of rows that are open.")),
+			func() float64 { return float64(api.Streams().Open) }),
+		counter(name("streams_dropped_total", "Streams that were ended because their callers read too slowly."),
+			func(c httpapi.StreamCounts) int64 { return c.Dropped }),
+		counter(name("streams_refused_total",
+			"Streams that were refused: all places were taken, or all of their tenant."),
+			func(c httpapi.StreamCounts) int64 { return c.Refused }),
+	)
+}

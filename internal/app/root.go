@@ -32,7 +32,8 @@ them into one ledger, one count and one bill that both sides can check.`,
 	r.command.AddCommand(
 		newServeCommand(), newDemoCommand(), newBenchCommand(), newVerifyCommand(), newRebuildCommand(),
 		newMoveCommand(),
-		newExportCommand(), newReplayCommand(), newRetainCommand(), newEpochCommand(), newMigrateCommand(),
+		newExportCommand(), newReplayCommand(), newTailCommand(), newRetainCommand(), newEpochCommand(),
+		newMigrateCommand(),
 		newConfigCommand(), newVersionCommand(),
 	)
 	r.watch(r.command)

@@ -180,10 +180,12 @@ func (s *Server) open(ctx context.Context, fatal func(error)) error {
 		BodyBudget: h.BodyBudget, ReadHeaderTimeout: h.ReadHeaderTimeout, ReadTimeout: h.ReadTimeout,
 		WriteTimeout: h.WriteTimeout, IdleTimeout: h.IdleTimeout,
 		MaxConnections: h.maxConnections(openFiles(), s.log), MaxConnectionsPerAddress: h.MaxConnectionsPerAddress,
+		Streams:   httpapi.StreamOptions{Max: h.MaxStreams, MaxPerTenant: h.MaxStreamsPerTenant},
 		NoExpress: !h.Express, TLS: s.tls, DrainTimeout: s.settings.Drain.Timeout,
 		DrainReceive: s.settings.Drain.Receive,
 	})
 	m.watchConnections(s.api)
+	m.watchStreams(s.api)
 	s.servers = []*http.Server{s.api.HTTPServer(s.settings.Listen)}
 	s.requests = s.api.Listen(s.listeners[0])
 	s.listeners[0] = s.requests

@@ -83,6 +83,10 @@ type HTTPSettings struct {
 	// MaxConnectionsPerAddress bounds those of one address, or one IPv6 network of 64 bits. Default 0: no bound,
 	// because behind a balancer all come from one.
 	MaxConnectionsPerAddress int `yaml:"max_connections_per_address"`
+	// MaxStreams bounds the streams of rows that are open at once (GET /v1/stream). Default 1000.
+	MaxStreams int `yaml:"max_streams"`
+	// MaxStreamsPerTenant bounds those of one tenant. Default 100.
+	MaxStreamsPerTenant int `yaml:"max_streams_per_tenant"`
 	// Express serves small, plain requests for events without net/http. Default true.
 	Express bool `yaml:"express"`
 }
@@ -170,6 +174,7 @@ func defaultSettings() Settings {
 			BodyBudget: httpapi.DefaultBodyBudget, ReadHeaderTimeout: httpapi.DefaultReadHeaderTimeout,
 			ReadTimeout:  httpapi.DefaultReadTimeout,
 			WriteTimeout: httpapi.DefaultWriteTimeout, IdleTimeout: httpapi.DefaultIdleTimeout, Express: true,
+			MaxStreams: httpapi.DefaultMaxStreams, MaxStreamsPerTenant: httpapi.DefaultMaxStreamsPerTenant,
 		},
 		Engine: EngineSetting{SegmentBytes: 64 << 20, CheckpointBytes: 64 << 20, IndexEntries: 1 << 20,
 			Slices: true},
@@ -266,6 +271,8 @@ func (s *Settings) check() error {
 		within("http.body_budget", s.HTTP.BodyBudget, minBodyBudget, 1<<50),
 		within("http.max_connections", int64(s.HTTP.MaxConnections), 0, 1<<30),
 		within("http.max_connections_per_address", int64(s.HTTP.MaxConnectionsPerAddress), 0, 1<<30), s.TLS.check(),
+		within("http.max_streams", int64(s.HTTP.MaxStreams), 1, 1<<20),
+		within("http.max_streams_per_tenant", int64(s.HTTP.MaxStreamsPerTenant), 1, 1<<20),
 		within("engine.segment_bytes", int64(s.Engine.SegmentBytes), 1<<20, 1<<30),
 		within("engine.checkpoint_bytes", s.Engine.CheckpointBytes, 64<<10, 1<<50),
 		within("engine.index_entries", int64(s.Engine.IndexEntries), 1<<10, 1<<25),

@@ -71,7 +71,7 @@ var byName = map[string]values{
 	"event_type": {[]string{"meter.created", "adjustment.created", "period.closed", "plan.updated", "quota.alert"},
 		oddText},
 	"source":    {[]string{"api", "operator", "system"}, oddText},
-	"rows":      {[]string{"events", "changes"}, []string{"", "event", "event,change", "entry", "a\x00"}},
+	"rows":      {[]string{"events", "changes"}, []string{"", "event", "a\x00"}},
 	"from_seq":  {[]string{"0", "1", "20", "60"}, []string{"", "-1", "x", "100000", "9223372036854775808"}},
 	"after_seq": {[]string{"0", "5", "100"}, []string{"", "-1", "x", "9223372036854775808"}},
 	"until_seq": {[]string{"20", "9223372036854775807"}, []string{"", "-1", "x", "9223372036854775808"}},
@@ -98,6 +98,17 @@ type asked struct {
 	path   string
 	params []*openapi3.Parameter // of the query
 	values []string              // of the variable in its path
+}
+
+// kindsOfRows are the values of rows where it names kinds of rows, not what is exported.
+var kindsOfRows = values{[]string{"event", "change", "entry", "event,change"},
+	[]string{"", "events", "event,", "a\x00"}}
+
+func (r asked) valuesOf(name string) values {
+	if r.path == streamPath && name == "rows" {
+		return kindsOfRows
+	}
+	return byName[name]
 }
 
 func (r asked) takes(name string) bool {
@@ -172,7 +183,7 @@ func (q *questions) of(r asked) (out []question) {
 	}
 	base := q.paths(r)[0]
 	for _, p := range r.params {
-		v := byName[p.Name]
+		v := r.valuesOf(p.Name)
 		for i, value := range append(slices.Clone(v.good), v.odd...) {
 			path := at(q.required(r, base, p.Name), p.Name, value)
 			// One end of a range alone may lie on the wrong side of where the other is by default.
@@ -230,7 +241,7 @@ func (q *questions) required(r asked, path, but string) string {
 // mixed is a question with several parameters, rarely an odd one.
 func (q *questions) mixed(r asked, path string) string {
 	for _, p := range r.params {
-		v := byName[p.Name]
+		v := r.valuesOf(p.Name)
 		switch {
 		case q.random.IntN(24) == 0:
 			path = at(path, p.Name, v.odd[q.random.IntN(len(v.odd))])

@@ -148,8 +148,7 @@ func tailKinds(q httpkit.Query, scopes tenant.Scope) (h store.RowHint, err error
 			ledger.ChangeRow.String(): &h.Changes}[kind]
 		if into == nil || *into {
 			return h, httpkit.BadParameter("rows",
-				"must be event, entry and change, those that are wanted, each once, "+
-					"with commas between them")
+				"must be event, entry and change, those that are wanted, each once, with commas between them")
 		}
 		*into = true
 	}
@@ -170,10 +169,10 @@ func (t *tail) run(ctx context.Context, s *httpkit.EventStream) error {
 		if err != nil {
 			return err
 		}
-		if s.Len() == 0 && time.Since(t.spoke) >= t.api.options.Streams.Heartbeat {
-			t.mark(s, "heartbeat")
-		}
 		if err := t.send(s); err != nil {
+			return err
+		}
+		if err := t.beat(s); err != nil {
 			return err
 		}
 		if err := t.still(ctx); err != nil {
@@ -183,7 +182,7 @@ func (t *tail) run(ctx context.Context, s *httpkit.EventStream) error {
 		case end && t.closed != nil:
 			return t.closed
 		case end:
-			err = t.wait(ctx)
+			err = t.wait(ctx, s)
 		default:
 			err = context.Cause(ctx)
 		}
@@ -233,9 +232,8 @@ func (t *tail) place(v store.View) error {
 	case t.begins:
 		t.at = head
 	case t.at > head && t.x.Request().Header.Get(resumeHeader) != "":
-		return badResume("is beyond row " + strconv.FormatUint(head, 10) +
-			", where this ledger ends: it is of another " +
-			"ledger, or this one was restored; leave it out and look at what there is from from_seq on")
+		return badResume("is beyond row " + strconv.FormatUint(head, 10) + ", where this ledger ends: it is of " +
+			"another ledger, or this one was restored; leave it out and look at what there is from from_seq on")
 	case t.at > head:
 		return httpkit.BadParameter("from_seq", "is beyond row "+strconv.FormatUint(head+1, 10)+
 			", the next one; leave it out for the rows from now on")
@@ -283,22 +281,40 @@ func (t *tail) wants(r *ledger.Row) bool {
 	return t.hint.Changes
 }
 
-// wait returns when the ledger has grown, a heartbeat is due, or the caller is to be looked at again.
-func (t *tail) wait(ctx context.Context) error {
-	grown := t.api.tails.beyond(t.x.Caller.Tenant, t.at)
-	if grown == nil {
+// wait returns when the ledger has grown, or was closed. Meanwhile the store is left alone: thousands may wait.
+func (t *tail) wait(ctx context.Context, s *httpkit.EventStream) error {
+	o := &t.api.options.Streams
+	for {
+		grown := t.api.tails.beyond(t.x.Caller.Tenant, t.at)
+		if grown == nil {
+			return nil
+		}
+		timer := time.NewTimer(min(o.Poll, o.Heartbeat-time.Since(t.spoke)))
+		select {
+		case <-grown:
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		if err := t.beat(s); err != nil {
+			return err
+		}
+		if err := t.still(ctx); err != nil || t.closed != nil {
+			return err
+		}
+	}
+}
+
+// beat says that there is nothing to say, if nothing was said for long.
+func (t *tail) beat(s *httpkit.EventStream) error {
+	if time.Since(t.spoke) < t.api.options.Streams.Heartbeat {
 		return nil
 	}
-	o := &t.api.options.Streams
-	timer := time.NewTimer(min(o.Poll, o.Heartbeat-time.Since(t.spoke)))
-	defer timer.Stop()
-	select {
-	case <-grown:
-	case <-timer.C:
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-	return nil
+	t.mark(s, "heartbeat")
+	return t.send(s)
 }
 
 // mark sends the caller its place.

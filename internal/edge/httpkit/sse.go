@@ -22,7 +22,7 @@ const (
 
 // lastWords is how long a write that takes too long is still waited for, so that the caller can be answered why it is
 // dropped. Who reads nothing at all is cut off then.
-const lastWords = 2 * time.Second
+const lastWords = time.Second
 
 // errSlow says that a caller took too long to read.
 var errSlow = errors.New("the caller reads too slowly")

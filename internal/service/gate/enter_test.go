@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/problem"
 	"github.com/tallystick/tallystick/internal/core/tenant"
@@ -245,4 +246,37 @@ type nobody struct{ *testing.T }
 func (n nobody) Take(context.Context, limit.Cost, []limit.Bucket) (limit.Outcome, error) {
 	n.Error("a limit was looked up")
 	return limit.Outcome{}, nil
+}
+
+// Whoever would be let in again is still let in, and asking counts nothing. A closed tenant's key still opens its
+// ledger to readers, but nothing will come to it any more.
+func TestStill(t *testing.T) {
+	w, g, l := limited(t, limit.Rate{Requests: 1}, limit.Rate{})
+	id, read := w.key(tenant.APIKey{Scopes: tenant.Read})
+	_, expires := w.key(tenant.APIKey{Scopes: tenant.Read, ExpiresAt: calendar.FromTime(w.now.Add(time.Minute))})
+	still := func(token, origin string) error {
+		return g.Still(t.Context(), &gate.Request{Token: token, Origin: origin,
+			Right: gate.Right{Who: gate.OfTenant, Scope: tenant.Read}})
+	}
+	for range 3 {
+		for _, token := range []string{read, expires, w.tokens["acme"]} {
+			wantCode(t, still(token, ""), "")
+			wantCode(t, still(token, page), "")
+		}
+	}
+	bucket := limit.Bucket{By: limit.Tenant, Name: "acme", Rate: limit.Rate{Requests: 1}}
+	if got := left(l, bucket); got != 1 {
+		t.Errorf("%d requests are left", got)
+	}
+	wantCode(t, still(read, "https://evil.test"), problem.Forbidden)
+	w.now = w.now.Add(time.Minute)
+	wantCode(t, still(expires, ""), problem.Unauthorized)
+	if err := w.registry.RevokeKey(t.Context(), "k", "acme", id); err != nil {
+		t.Fatal(err)
+	}
+	wantCode(t, still(read, ""), problem.Unauthorized)
+	if _, err := w.registry.CloseTenant(t.Context(), "k", "acme"); err != nil {
+		t.Fatal(err)
+	}
+	wantCode(t, still(w.tokens["acme"], ""), problem.TenantClosed)
 }
