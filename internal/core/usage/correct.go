@@ -146,6 +146,10 @@ func leftOver(st State, o *Outcome, target string) (Corrected, *problem.Error) {
 	if left.Sign() < 0 {
 		return done, problem.At("quantity", "only %s is left of the corrected event", now)
 	}
+	if o.Value.Sign() > 0 && left.Cmp(maxQuantity) >= 0 {
+		return done, problem.At("quantity", "the corrected event would have %s: a quantity must be smaller than 10^15",
+			left)
+	}
 	return done, nil
 }
 
