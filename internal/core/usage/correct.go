@@ -39,8 +39,9 @@ func keepCorrection(st State, f *Fact, seq uint64, now calendar.Micros, row *Row
 	row.Event, row.Key, row.Outcomes = *e, f.Key, row.Outcomes[:0]
 	row.Unrounded = ""
 	row.Meter = m.Slug
-	row.Customer, row.Resource, row.Time = target.Customer, target.Resource, target.Time
-	o := Outcome{Meter: hit.Meter, Value: e.Quantity, Base: hit.Value, Member: hit.Member}
+	// The row stays longer than its target, which may share its memory with thousands of others.
+	row.Customer, row.Resource, row.Time = strings.Clone(target.Customer), strings.Clone(target.Resource), target.Time
+	o := Outcome{Meter: hit.Meter, Value: e.Quantity, Base: hit.Value, Member: strings.Clone(hit.Member)}
 	switch {
 	case st.Closed(row.Month()):
 		o.Why = PeriodClosed
