@@ -357,6 +357,7 @@ func (e *Engine) write(g *group) bool {
 		s.place.Offset = uint32(len(buf) - journal.HeaderSize)
 		buf = w.section(buf, &s.section)
 	}
+	w.refs.forget()
 	w.buf = buf
 	e.metrics.encode.Observe(time.Since(start).Seconds())
 	position, next, err := e.journal.AppendRecord(buf)

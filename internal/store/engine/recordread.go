@@ -117,7 +117,7 @@ type decoder struct {
 
 func (d *decoder) decode(h sectionHead, set *resident.Set) (section, error) {
 	// Rows point into the slices below, which therefore must not grow while they are filled.
-	d.rows, d.events, d.changes = sized(d.rows, h.left), sized(d.events, h.left), sized(d.changes, h.left)
+	d.rows, d.events, d.changes = sized(d.rows, h.left), sized(d.events, h.left), d.changes[:0]
 	d.links, d.keys, d.set, d.taken = d.links[:0], nil, set, 0
 	r := reader{Reader: wire.Reader{Rest: h.body}, refs: d.refs[:0]}
 	s := section{tenant: h.tenant, first: h.first, at: h.at}
@@ -138,6 +138,7 @@ func (d *decoder) decode(h sectionHead, set *resident.Set) (section, error) {
 		row := ledger.Row{Seq: next, At: h.at, By: d.rows[i].By}
 		switch flags := r.Byte(); {
 		case flags == rowChange:
+			d.changes = sized(d.changes, h.left) // most sections have none
 			d.changes[i] = readChange(&r)
 			row.Change = &d.changes[i]
 		case flags == rowEntry:
