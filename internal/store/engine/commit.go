@@ -206,7 +206,8 @@ func (e *Engine) decideFacts(g *group, w *work) {
 		}
 	}
 	h := &e.judging
-	*h = history{e: e, b: b, at: w.epoch, hash: h.hash, fetched: &w.fetched, plans: &w.plans}
+	*h = history{e: e, b: b, at: w.epoch, hash: h.hash, fetched: &w.fetched, plans: &w.plans,
+		targets: w.targets}
 	if w.atomic && w.refused(h, s) {
 		return
 	}

@@ -52,8 +52,9 @@ type history struct {
 	hash hasher
 	last *cell // of the last call of Counter
 
-	fetched *fetched      // that the batch brought along, or nil
-	plans   *fetchedPlans // likewise
+	fetched *fetched                 // that the batch brought along, or nil
+	plans   *fetchedPlans            // likewise
+	targets map[usage.Key]*usage.Row // likewise
 
 	replaying *section // whose rows no place names yet
 	oneByOne  bool     // a counter is held until the next is asked for, and no longer
@@ -139,6 +140,9 @@ func (e *Engine) loadCell(b *book, id usage.CounterID, hash uint64, slug string)
 }
 
 func (h *history) Target(k usage.Key) (*usage.Row, error) {
+	if row := h.targets[k]; row != nil {
+		return row, nil
+	}
 	found, err := h.e.index.Get(h.hash.key(h.e.index.Seed(), h.b.number, k))
 	if err != nil || !found.OK {
 		return nil, err

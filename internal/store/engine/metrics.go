@@ -26,9 +26,9 @@ type metrics struct {
 	coldReads   prometheus.Counter
 	listed      prometheus.Counter
 	// Sections of the journal.
-	sectionsDeciding, sectionsRead prometheus.Counter
-	replayRows                     prometheus.Gauge
-	replayTime                     prometheus.Gauge
+	sectionsFetched, sectionsDeciding, sectionsRead prometheus.Counter
+	replayRows                                      prometheus.Gauge
+	replayTime                                      prometheus.Gauge
 }
 
 func newMetrics(r prometheus.Registerer, e *Engine) *metrics {
@@ -47,6 +47,8 @@ func newMetrics(r prometheus.Registerer, e *Engine) *metrics {
 	m.fetched = m.counter("counters_fetched_total",
 		"Counters that batches read from the state before they were decided.")
 	m.coldReads = m.counter("counters_read_deciding_total", "Counters that deciding read from the state.")
+	m.sectionsFetched = m.counter("sections_fetched_total",
+		"Sections of the journal that batches read for their corrections before they were decided.")
 	m.sectionsDeciding = m.counter("sections_read_deciding_total",
 		"Sections of the journal that deciding read, for corrections and conflicts.")
 	m.sectionsRead = m.counter("sections_read_total",

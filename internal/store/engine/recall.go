@@ -6,6 +6,7 @@ import (
 	"slices"
 	"unsafe"
 
+	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/usage"
 	"github.com/tallystick/tallystick/internal/store/engine/state"
@@ -22,7 +23,7 @@ import (
 // Rows never change once they are committed. That they leave makes no difference here: before they do their month lies
 // below the tenant's floor, where nothing is corrected any more and no slice is asked for.
 
-// Bounds of what is remembered. A row takes about a kilobyte.
+// Bounds of what is remembered. A row takes about half a kilobyte.
 const (
 	// recallBytes is the memory for sections that judging has read.
 	recallBytes = 64 << 20
@@ -119,66 +120,73 @@ func (e *Engine) readRecalled(b *book, p state.Section, set *resident.Set) (*rec
 	return &recalled{section: s, book: b, bytes: held + s.memory()}, nil
 }
 
-// memory is about what the decoded rows take, with what finds them by counter.
+// memory is about what the decoded rows take, with what finds them by customer.
 func (s *section) memory() int {
-	const row = int(unsafe.Sizeof(ledger.Row{}) + unsafe.Sizeof(usage.Row{}))
-	const outcome = int(unsafe.Sizeof(usage.Outcome{}) + unsafe.Sizeof(link(0)) + unsafe.Sizeof(folded{}) +
-		2*unsafe.Sizeof(usage.CounterID{}))
+	const row = int(unsafe.Sizeof(ledger.Row{})+unsafe.Sizeof(usage.Row{})) + 40
+	const outcome = int(unsafe.Sizeof(usage.Outcome{}) + unsafe.Sizeof(link(0)))
 	return len(s.rows)*row + len(s.links)*outcome
 }
 
-// byCounter finds the rows of a section that a counter folded. It is made when it is first asked for.
-type byCounter struct {
-	last   map[usage.CounterID]int32 // → the last of folded, less one: zero is none
-	folded []folded
-	rows   int // of the section that are in it
-	links  int
+// byCustomer finds the rows of a section by customer and month. It is made when it is first asked for.
+type byCustomer struct {
+	last  map[uint64]int32 // hash of customer and month → number of their last row in chain, from 1
+	chain []chained        // of each row of the section, as far as it was taken in
+	links int              // of the section that were passed
 }
 
-// folded is one outcome of one row.
-type folded struct {
-	row, outcome int32
-	before       int32 // the one before it of the same counter, as in last
-	link         link
+// chained is a row's place in the chain of its customer and month, or of another of the same hash.
+type chained struct {
+	before int32 // number of the row before it, as in last
+	links  int32 // where the links of its outcomes begin
+}
+
+func hashBill(customer string, m calendar.Month) uint64 {
+	return hashCustomer(customer) ^ uint64(m)*0x9E3779B97F4A7C15
 }
 
 // slice calls fn for the rows below a number that the counter folded, the last one first, and returns the link of the
 // first of them all.
 func (s *section) slice(id usage.CounterID, below uint64, fn func(*usage.Row, *usage.Outcome)) link {
-	if s.counters == nil {
-		s.counters = &byCounter{last: map[usage.CounterID]int32{}}
+	if s.customers == nil {
+		s.customers = &byCustomer{last: map[uint64]int32{}}
 	}
-	c := s.counters
+	c := s.customers
 	c.extend(s)
-	chain := linkSame
-	for at := c.last[id]; at != 0; {
-		f := &c.folded[at-1]
-		if r := &s.rows[f.row]; r.Seq < below {
-			fn(r.Event, &r.Event.Outcomes[f.outcome])
+	first := linkSame
+	for at := c.last[hashBill(id.Customer, id.Month)]; at != 0; at = c.chain[at-1].before {
+		r := s.rows[at-1].Event
+		if r.Customer != id.Customer || r.Month() != id.Month {
+			continue
 		}
-		chain, at = f.link, f.before
+		for j := range r.Outcomes {
+			if r.Outcomes[j].Meter != id.Meter {
+				continue
+			}
+			first = s.links[int(c.chain[at-1].links)+j]
+			if s.rows[at-1].Seq < below {
+				fn(r, &r.Outcomes[j])
+			}
+		}
 	}
-	return chain
+	return first
 }
 
 // extend takes the rows in that the section got since. The last row of a section in the making may have no links yet:
 // it is being folded.
-func (c *byCounter) extend(s *section) {
-	for ; c.rows < len(s.rows); c.rows++ {
-		if s.rows[c.rows].Kind() != ledger.EventRow {
+func (c *byCustomer) extend(s *section) {
+	for i := len(c.chain); i < len(s.rows); i++ {
+		if s.rows[i].Kind() != ledger.EventRow {
+			c.chain = append(c.chain, chained{})
 			continue
 		}
-		r := s.rows[c.rows].Event
+		r := s.rows[i].Event
 		if c.links+len(r.Outcomes) > len(s.links) {
 			return
 		}
-		for i := range r.Outcomes {
-			id := usage.CounterID{Meter: r.Outcomes[i].Meter, Customer: r.Customer, Month: r.Month()}
-			c.folded = append(c.folded, folded{row: int32(c.rows), outcome: int32(i), before: c.last[id],
-				link: s.links[c.links]})
-			c.last[id] = int32(len(c.folded))
-			c.links++
-		}
+		hash := hashBill(r.Customer, r.Month())
+		c.chain = append(c.chain, chained{before: c.last[hash], links: int32(c.links)})
+		c.last[hash] = int32(i + 1)
+		c.links += len(r.Outcomes)
 	}
 }
 

@@ -150,7 +150,7 @@ type section struct {
 	rows   []ledger.Row
 	links  []link // of each event row's outcomes, in order
 
-	counters *byCounter // once a slice was asked for
+	customers *byCustomer // once a slice was asked for
 
 	// Of a section whose rows have left: how many it had, which of the rows that remain are of an archived month, so
 	// that nothing folds them any more, and what was kept of the tree.

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"unsafe"
 
 	"github.com/tallystick/tallystick/internal/core/amount"
@@ -222,6 +223,7 @@ func (d *decoder) event(
 		if n == 0 || n > uint64(len(r.Rest)) {
 			return errRecord
 		}
+		outcomes = slices.Grow(outcomes, int(n))
 		for range n {
 			outcomes = append(outcomes, readOutcome(r, e))
 			d.links = append(d.links, link(r.Uvarint()))
