@@ -67,7 +67,7 @@ a database may be.`,
 	c.Flags().StringVar(&o.Filter.Customer, "customer", "", "only this customer's events")
 	c.Flags().StringVar(&since, "from", "", "only what happened at or after this `TIME`, RFC 3339 or a date")
 	c.Flags().StringVar(&until, "to", "", "only what happened before this `TIME`, RFC 3339 or a date")
-	c.Flags().IntVar(&o.PartRows, "part-rows", 1_000_000, "rows of a part")
+	c.Flags().IntVar(&o.PartRows, "part-rows", 1_000_000, "rows of a part, at most")
 	c.Flags().BoolVar(&asJSON, "json", false, "print the result as JSON, without progress")
 	return c
 }

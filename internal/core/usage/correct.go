@@ -39,8 +39,9 @@ func keepCorrection(st State, f *Fact, seq uint64, now calendar.Micros, row *Row
 	row.Event, row.Key, row.Outcomes = *e, f.Key, row.Outcomes[:0]
 	row.Unrounded = ""
 	row.Meter = m.Slug
-	row.Customer, row.Resource, row.Time = target.Customer, target.Resource, target.Time
-	o := Outcome{Meter: hit.Meter, Value: e.Quantity, Base: hit.Value, Member: hit.Member}
+	// The row stays longer than its target, which may share its memory with thousands of others.
+	row.Customer, row.Resource, row.Time = strings.Clone(target.Customer), strings.Clone(target.Resource), target.Time
+	o := Outcome{Meter: hit.Meter, Value: e.Quantity, Base: hit.Value, Member: strings.Clone(hit.Member)}
 	switch {
 	case st.Closed(row.Month()):
 		o.Why = PeriodClosed
@@ -145,6 +146,10 @@ func leftOver(st State, o *Outcome, target string) (Corrected, *problem.Error) {
 	}
 	if left.Sign() < 0 {
 		return done, problem.At("quantity", "only %s is left of the corrected event", now)
+	}
+	if o.Value.Sign() > 0 && left.Cmp(maxQuantity) >= 0 {
+		return done, problem.At("quantity", "the corrected event would have %s: a quantity must be smaller than 10^15",
+			left)
 	}
 	return done, nil
 }

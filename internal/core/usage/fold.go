@@ -84,8 +84,12 @@ func (f *Fold) Correct(from, to Effective, t calendar.Micros, k Key, unique bool
 		f.count(to.Quantity, t, k)
 		return true
 	}
-	if !to.Counts && f.Count == 1 {
-		*f = Fold{}
+	if f.Count == 1 { // it is the only fact: nothing stands beside it that the rows would have to name
+		if !to.Counts {
+			*f = Fold{}
+			return true
+		}
+		f.Min, f.Max, f.Last = to.Quantity, to.Quantity, to.Quantity
 		return true
 	}
 	isLast := compareKey(k, f.LastKey) == 0

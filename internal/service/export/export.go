@@ -7,6 +7,7 @@ package export
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -108,6 +109,23 @@ type Row struct {
 
 // Record is a row that Lines has written.
 func Record(line []byte) Row { return Row{record: line} }
+
+// seq is the row's number.
+func (r Row) seq() (uint64, error) {
+	if r.ledger != nil {
+		return r.ledger.Seq, nil
+	}
+	var rec struct {
+		Seq uint64 `json:"seq"`
+	}
+	if err := json.Unmarshal(r.record, &rec); err != nil {
+		return 0, fmt.Errorf("read the number of a record of another process: %w", err)
+	}
+	if rec.Seq == 0 {
+		return 0, errors.New("a record of another process has no number")
+	}
+	return rec.Seq, nil
+}
 
 // Run exports the rows that are committed when it begins. Errors: NotFound (no such tenant or meter), Conflict (the
 // folder holds an export of something else).

@@ -159,6 +159,15 @@ func (f *folder) resume(tenant string) (uint64, error) {
 }
 
 func (f *folder) write(b *exported, r Row) error {
+	if f.full() {
+		seq, err := r.seq()
+		if err != nil {
+			return err
+		}
+		if err := f.endPart(b, seq-1); err != nil {
+			return err
+		}
+	}
 	if err := f.begin(b, b.after+1); err != nil {
 		return err
 	}
@@ -185,11 +194,14 @@ func (f *folder) begin(b *exported, first uint64) error {
 }
 
 func (f *folder) reached(b *exported, seq uint64) error {
-	if f.part == nil || f.part.rows < f.run.options.PartRows {
+	if !f.full() {
 		return nil
 	}
 	return f.endPart(b, seq)
 }
+
+// full reports whether the part takes no more rows.
+func (f *folder) full() bool { return f.part != nil && f.part.rows >= f.run.options.PartRows }
 
 // finish ends the last part. A tenant of whom nothing was wanted gets an empty part, which says that it was looked at.
 func (f *folder) finish(b *exported, seq uint64) error {

@@ -67,6 +67,42 @@ func TestRecordsOfAnotherProcessAreTheSame(t *testing.T) {
 	}
 }
 
+// Given more rows than a part may have, then every part but the last has exactly so many, whatever the source hands on
+// at once, and the next run goes on behind them.
+func TestPartsHaveAsManyRowsAsAsked(t *testing.T) {
+	w := newWorld(t)
+	for name, s := range map[string]Source{"store": FromStore(w.store), "views": fromStore{w.store, 3},
+		"process": elsewhere{fromStore{w.store, viewRows}, 5}} {
+		o := Options{Format: NDJSON, Kind: Events, Filter: Filter{Tenant: "acme"}, Dir: t.TempDir(), PartRows: 4}
+		for range 2 {
+			w.send("acme", 10)
+			if _, err := Run(t.Context(), s, o); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+		}
+		names, err := filepath.Glob(filepath.Join(o.Dir, "acme", "*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		total, short := 0, 0
+		for _, n := range names {
+			b, err := os.ReadFile(n)
+			if err != nil {
+				t.Fatal(err)
+			}
+			rows := bytes.Count(b, []byte("\n"))
+			if total += rows; rows > o.PartRows {
+				t.Errorf("%s: %s has %d rows", name, filepath.Base(n), rows)
+			} else if rows < o.PartRows {
+				short++
+			}
+		}
+		if want := len(w.rows("acme", Events)); total != want || short > 2 {
+			t.Errorf("%s: %d parts, %d of them short, have %d rows of %d", name, len(names), short, total, want)
+		}
+	}
+}
+
 // joined is the content of a folder's files, whose cut into parts may differ, without repeated headers.
 func joined(t *testing.T, dir string) []byte {
 	t.Helper()

@@ -206,7 +206,8 @@ func (e *Engine) decideFacts(g *group, w *work) {
 		}
 	}
 	h := &e.judging
-	*h = history{e: e, b: b, at: w.epoch, hash: h.hash, fetched: &w.fetched, plans: &w.plans}
+	*h = history{e: e, b: b, at: w.epoch, hash: h.hash, fetched: &w.fetched, plans: &w.plans,
+		targets: w.targets}
 	if w.atomic && w.refused(h, s) {
 		return
 	}
@@ -357,6 +358,7 @@ func (e *Engine) write(g *group) bool {
 		s.place.Offset = uint32(len(buf) - journal.HeaderSize)
 		buf = w.section(buf, &s.section)
 	}
+	w.refs.forget()
 	w.buf = buf
 	e.metrics.encode.Observe(time.Since(start).Seconds())
 	position, next, err := e.journal.AppendRecord(buf)

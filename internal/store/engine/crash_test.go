@@ -28,6 +28,7 @@ func tiny(fs vfs.FS, now func() time.Time) Options {
 	return Options{
 		Dir: "data", FS: fs, Now: now, Kinds: storetest.Kinds(), SegmentBytes: 32 << 10, IndexEntries: 8,
 		CheckpointBytes: 2 << 10, NoSlices: true, CounterBytes: 256, dirty: 10_000, open: 8,
+		recall: 4 << 10,
 	}
 }
 

@@ -73,6 +73,7 @@ type Options struct {
 	listing func() // called before a stretch of changed counters is listed. Default: nothing is
 	dirty   int    // counters that start a checkpoint when they have changed. Default 150,000
 	open    int    // counters that are decoded in memory. Default 262,144
+	recall  int    // bytes of sections that judging remembers. Default recallBytes
 }
 
 // Engine implements store.Store.
@@ -256,6 +257,7 @@ func (e *Engine) View(ctx context.Context, id string, fn func(store.View) error)
 	}
 	p := b.published.Load()
 	v := &view{e: e, b: b, from: &e.state.Reader, resident: p.resident, head: p.head}
+	v.recall.limit = examineBytes
 	v.now = max(p.head.Clock, calendar.FromTime(e.now()))
 	return fn(v)
 }

@@ -53,13 +53,13 @@ const maxFetched = 100_000
 // fetch reads the counters that the batch will need and that are not in memory. One that cannot be read is left for
 // judging, which refuses the facts that need it and no others.
 func (e *Engine) fetch(w *work) {
-	e.unfetch(w) // meters that changed make a batch fetch again
+	e.unfetchCells(w) // meters that changed make a batch fetch again
 	w.fetched.done = e.cells.done.Load()
 	now := calendar.MonthOf(max(w.book.published.Load().head.Clock, calendar.FromTime(e.now())))
 	for i := range w.facts {
 		f := &w.facts[i]
 		if f.Refusal != nil || f.Key.Name == "" || f.Event.Corrects != "" || f.found.OK {
-			continue // a correction's counter is its target's, and what is known changes none
+			continue // a correction's counter is its target's (targets.go), and what is known changes none
 		}
 		month := now
 		if f.Event.Has(usage.GivenTime) {
@@ -76,8 +76,7 @@ func (e *Engine) fetchOne(w *work, id usage.CounterID, slug string, hash uint64)
 	if e.cells.likely(hash) || w.fetched.cells[hash] != nil {
 		return
 	}
-	if e.waiting.Add(1) > maxFetched {
-		e.waiting.Add(-1)
+	if !e.mayFetch(1) {
 		return
 	}
 	c, err := e.bring(w.book, id, slug, hash)
@@ -90,6 +89,15 @@ func (e *Engine) fetchOne(w *work, id usage.CounterID, slug string, hash uint64)
 	}
 	w.fetched.cells[hash] = c
 	e.metrics.fetched.Inc()
+}
+
+// mayFetch takes room for what counts as so many counters, if there is any.
+func (e *Engine) mayFetch(cells int64) bool {
+	if e.waiting.Add(cells) > maxFetched {
+		e.waiting.Add(-cells)
+		return false
+	}
+	return true
 }
 
 // bring reads what the state has of a counter. The customer's name gets memory of its own.
@@ -139,9 +147,14 @@ func (e *Engine) fetchReplayed(b *book, s *section) *fetched {
 	return f
 }
 
-// unfetch forgets what a batch brought along: it is answered, or its caller gave up before its turn, or it starts
-// again.
+// unfetch forgets what a batch brought along: it is answered, or its caller gave up before its turn.
 func (e *Engine) unfetch(w *work) {
+	e.unfetchCells(w)
+	e.waiting.Add(-targetCells * int64(len(w.targets)))
+	w.targets = nil
+}
+
+func (e *Engine) unfetchCells(w *work) {
 	e.waiting.Add(-int64(len(w.fetched.cells)))
 	w.fetched = fetched{}
 }

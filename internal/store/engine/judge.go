@@ -52,8 +52,9 @@ type history struct {
 	hash hasher
 	last *cell // of the last call of Counter
 
-	fetched *fetched      // that the batch brought along, or nil
-	plans   *fetchedPlans // likewise
+	fetched *fetched                 // that the batch brought along, or nil
+	plans   *fetchedPlans            // likewise
+	targets map[usage.Key]*usage.Row // likewise
 
 	replaying *section // whose rows no place names yet
 	oneByOne  bool     // a counter is held until the next is asked for, and no longer
@@ -139,6 +140,9 @@ func (e *Engine) loadCell(b *book, id usage.CounterID, hash uint64, slug string)
 }
 
 func (h *history) Target(k usage.Key) (*usage.Row, error) {
+	if row := h.targets[k]; row != nil {
+		return row, nil
+	}
 	found, err := h.e.index.Get(h.hash.key(h.e.index.Seed(), h.b.number, k))
 	if err != nil || !found.OK {
 		return nil, err
@@ -193,65 +197,19 @@ func (h *history) Slice(id usage.CounterID, below uint64, fn func(*usage.Row, *u
 	section := c.Section
 	if s := h.b.section; s != nil && section == s.first {
 		// The group being decided is only in memory. The one before it may still be on its way to the disk.
-		walkRows(s.rows, nil, id, below, fn)
+		s.slice(id, below, fn)
 		section = c.prev
 	}
 	if s := h.replaying; s != nil && section == s.first {
-		walkRows(s.rows, nil, id, below, fn)
+		s.slice(id, below, fn)
 		section = c.prev
 	}
-	h.e.drain()
 	for section != 0 {
 		if section, err = h.e.walkSection(h.b, section, id, below, fn); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// walkRows calls fn for the rows that the counter folded, and returns the link of the first of them.
-func walkRows(rows []ledger.Row, links []link, id usage.CounterID, below uint64,
-	fn func(*usage.Row, *usage.Outcome)) link {
-	chain := linkSame
-	for i := range rows {
-		if rows[i].Kind() != ledger.EventRow {
-			continue
-		}
-		r := rows[i].Event
-		for j := range r.Outcomes {
-			if r.Outcomes[j].Meter != id.Meter || r.Customer != id.Customer || r.Month() != id.Month {
-				continue
-			}
-			if links != nil && links[j] != linkSame {
-				chain = links[j]
-			}
-			if rows[i].Seq < below {
-				fn(r, &r.Outcomes[j])
-			}
-		}
-		if links != nil {
-			links = links[len(r.Outcomes):]
-		}
-	}
-	return chain
-}
-
-func (e *Engine) walkSection(b *book, first uint64, id usage.CounterID, below uint64,
-	fn func(*usage.Row, *usage.Outcome)) (earlier uint64, err error) {
-	var d decoder
-	s, err := e.readSection(b, first, &d, b.resident)
-	if err != nil {
-		return 0, err
-	}
-	if s.first != first {
-		return 0, fmt.Errorf("rows from %d on of tenant %s are not a section of their own: %w", first, b.id, errRecord)
-	}
-	chain := walkRows(s.rows, s.links, id, below, fn)
-	if chain == linkSame {
-		return 0, fmt.Errorf("rows from %d on of tenant %s do not continue the chain of a counter: %w", first, b.id,
-			errRecord)
-	}
-	return chain.earlier(s.first), nil
 }
 
 // place finds where a row is. Only rows that were written have a place.
@@ -282,46 +240,24 @@ func (e *Engine) readSection(b *book, seq uint64, d *decoder, set *resident.Set)
 }
 
 func (e *Engine) readPlace(b *book, p state.Section, d *decoder, set *resident.Set) (section, error) {
-	payload, _, err := e.journal.Read(p.Position, nil)
-	if err != nil {
-		return section{}, fmt.Errorf("read rows from %d on: %w", p.First, err)
-	}
-	head, err := headAt(payload, b.number, p)
+	head, _, err := e.readHeadAt(b, p)
 	if err != nil {
 		return section{}, err
-	}
-	if head.tenant != b.number || head.first != p.First || head.rows != p.Rows {
-		return section{}, fmt.Errorf("rows from %d on of tenant %s are not where the state says: run `tallystick "+
-			"rebuild`", p.First, b.id)
 	}
 	return d.decode(head, set)
 }
 
-// rowForJudging returns a row that may be in the group being decided, in the one being written, or in the journal.
-func (e *Engine) rowForJudging(b *book, seq uint64) (*ledger.Row, error) {
-	if s := b.section; s != nil && seq >= s.first {
-		return &s.rows[seq-s.first], nil
+// readHeadAt reads the record that holds a section, which shares its memory.
+func (e *Engine) readHeadAt(b *book, p state.Section) (head sectionHead, payload []byte, err error) {
+	if payload, _, err = e.journal.Read(p.Position, nil); err != nil {
+		return head, nil, fmt.Errorf("read rows from %d on: %w", p.First, err)
 	}
-	m := &e.recall
-	if m.book == b && seq >= m.first && seq-m.first < uint64(m.count()) {
-		return b.found(&m.section, seq)
+	if head, err = headAt(payload, b.number, p); err != nil {
+		return head, nil, err
 	}
-	if b.undurable != nil {
-		e.drain()
+	if head.tenant != b.number || head.first != p.First || head.rows != p.Rows {
+		return head, nil, fmt.Errorf("rows from %d on of tenant %s are not where the state says: run `tallystick "+
+			"rebuild`", p.First, b.id)
 	}
-	m.book = nil
-	s, err := e.readSection(b, seq, &m.decoder, b.resident)
-	if err != nil {
-		return nil, err
-	}
-	m.book, m.section = b, s
-	return b.found(&m.section, seq)
-}
-
-// recall is the section that judging read last. Facts that meet the rows of an earlier batch tend to come as that batch
-// did.
-type recall struct {
-	book *book
-	section
-	decoder decoder
+	return head, payload, nil
 }

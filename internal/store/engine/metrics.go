@@ -25,8 +25,10 @@ type metrics struct {
 	fetched     prometheus.Counter
 	coldReads   prometheus.Counter
 	listed      prometheus.Counter
-	replayRows  prometheus.Gauge
-	replayTime  prometheus.Gauge
+	// Sections of the journal.
+	sectionsFetched, sectionsDeciding, sectionsRead prometheus.Counter
+	replayRows                                      prometheus.Gauge
+	replayTime                                      prometheus.Gauge
 }
 
 func newMetrics(r prometheus.Registerer, e *Engine) *metrics {
@@ -45,6 +47,12 @@ func newMetrics(r prometheus.Registerer, e *Engine) *metrics {
 	m.fetched = m.counter("counters_fetched_total",
 		"Counters that batches read from the state before they were decided.")
 	m.coldReads = m.counter("counters_read_deciding_total", "Counters that deciding read from the state.")
+	m.sectionsFetched = m.counter("sections_fetched_total",
+		"Sections of the journal that batches read for their corrections before they were decided.")
+	m.sectionsDeciding = m.counter("sections_read_deciding_total",
+		"Sections of the journal that deciding read, for corrections and conflicts.")
+	m.sectionsRead = m.counter("sections_read_total",
+		"Sections of the journal that were read for single rows, by readers.")
 	m.listed = m.counter("counters_listed_total", "Changed counters in memory that listings looked at.")
 	m.replayRows = m.gauge("replay_rows", "Rows that the last start replayed.")
 	m.replayTime = m.gauge("replay_seconds", "Time that the last start spent replaying.")

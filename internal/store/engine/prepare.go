@@ -29,7 +29,11 @@ func (e *Engine) prepare(b *book, by string, events []usage.Event) (*work, error
 	w.book, w.by, w.events, w.verdicts = b, by, events, make([]usage.Verdict, len(events))
 	w.facts = sized(w.facts, len(events))
 	s := e.scratch()
-	err := e.prepareWith(w, s, b.published.Load().resident)
+	set := b.published.Load().resident
+	err := e.prepareWith(w, s, set)
+	if err == nil {
+		e.fetchTargets(w, s, set)
+	}
 	e.pool.Put(s)
 	return w, err
 }

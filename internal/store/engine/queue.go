@@ -36,6 +36,7 @@ type work struct {
 	thresholds int
 	epoch      keyindex.Epoch
 	fetched    fetched
+	targets    map[usage.Key]*usage.Row // of its corrections, without their properties
 	plans      fetchedPlans
 	verdicts   []usage.Verdict
 

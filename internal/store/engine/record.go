@@ -111,6 +111,9 @@ func (t *refTable) reset() {
 	}
 }
 
+// forget lets go of the strings, which are in the memory of requests. A reset does not: sections are many.
+func (t *refTable) forget() { clear(t.slots[:]) }
+
 func cheapHash(s string) uint32 {
 	h := uint32(len(s)) * 0x9E3779B1
 	if len(s) >= 8 {
@@ -146,6 +149,8 @@ type section struct {
 	at     calendar.Micros
 	rows   []ledger.Row
 	links  []link // of each event row's outcomes, in order
+
+	customers *byCustomer // once a slice was asked for
 
 	// Of a section whose rows have left: how many it had, which of the rows that remain are of an archived month, so
 	// that nothing folds them any more, and what was kept of the tree.

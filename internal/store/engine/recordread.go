@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"unsafe"
 
 	"github.com/tallystick/tallystick/internal/core/amount"
@@ -117,7 +118,7 @@ type decoder struct {
 
 func (d *decoder) decode(h sectionHead, set *resident.Set) (section, error) {
 	// Rows point into the slices below, which therefore must not grow while they are filled.
-	d.rows, d.events, d.changes = sized(d.rows, h.left), sized(d.events, h.left), sized(d.changes, h.left)
+	d.rows, d.events, d.changes = sized(d.rows, h.left), sized(d.events, h.left), d.changes[:0]
 	d.links, d.keys, d.set, d.taken = d.links[:0], nil, set, 0
 	r := reader{Reader: wire.Reader{Rest: h.body}, refs: d.refs[:0]}
 	s := section{tenant: h.tenant, first: h.first, at: h.at}
@@ -138,6 +139,7 @@ func (d *decoder) decode(h sectionHead, set *resident.Set) (section, error) {
 		row := ledger.Row{Seq: next, At: h.at, By: d.rows[i].By}
 		switch flags := r.Byte(); {
 		case flags == rowChange:
+			d.changes = sized(d.changes, h.left) // most sections have none
 			d.changes[i] = readChange(&r)
 			row.Change = &d.changes[i]
 		case flags == rowEntry:
@@ -221,6 +223,7 @@ func (d *decoder) event(
 		if n == 0 || n > uint64(len(r.Rest)) {
 			return errRecord
 		}
+		outcomes = slices.Grow(outcomes, int(n))
 		for range n {
 			outcomes = append(outcomes, readOutcome(r, e))
 			d.links = append(d.links, link(r.Uvarint()))

@@ -73,6 +73,9 @@ func open(o *Options) (*Engine, error) {
 	if o.open == 0 {
 		o.open = maxOpen
 	}
+	if o.recall == 0 {
+		o.recall = recallBytes
+	}
 	if o.Kinds == nil {
 		o.Kinds = kinds.All()
 	}
@@ -84,6 +87,7 @@ func open(o *Options) (*Engine, error) {
 		toWrite: make(chan *group, 1), toAnswer: make(chan *group, 4), idle: make(chan struct{}, 1),
 		failed: make(chan struct{}), checkpoints: make(chan *checkpoint, 1), examined: make(chan struct{}, 1),
 	}
+	e.recall.limit = o.recall
 	e.idle <- struct{}{} // replaying may drain before there is a writer
 	if err := e.openFiles(); err != nil {
 		return nil, errors.Join(err, e.release())

@@ -138,6 +138,7 @@ func (n *Snapshot) View(ctx context.Context, id string, fn func(store.View) erro
 		return err
 	}
 	v := view{e: n.e, b: b, from: &n.state.Reader, frozen: true, resident: set, head: head.Head, now: head.Clock}
+	v.recall.limit = examineBytes
 	return fn(&snapshotView{view: v, snapshot: n})
 }
 

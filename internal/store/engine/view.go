@@ -24,7 +24,8 @@ type view struct {
 	resident *resident.Set
 	head     ledger.Head
 	now      calendar.Micros
-	tx       *tx // nil for a reader
+	tx       *tx    // nil for a reader
+	recall   recall // of a reader
 }
 
 // settled runs fn on the state in memory and, for a reader, waits until what it saw is durable.
@@ -128,12 +129,15 @@ func (v *view) row(seq uint64) (ledger.Row, error) {
 		}
 		return r.Clone(), nil
 	}
-	var d decoder
-	s, err := v.e.readSection(v.b, seq, &d, v.resident)
-	if err != nil {
-		return ledger.Row{}, err
+	s := v.recall.find(v.b, seq)
+	if s == nil {
+		v.e.metrics.sectionsRead.Inc()
+		var err error
+		if s, err = v.e.readInto(&v.recall, v.b, seq, v.resident); err != nil {
+			return ledger.Row{}, err
+		}
 	}
-	r, err := v.b.found(&s, seq)
+	r, err := v.b.found(&s.section, seq)
 	if err != nil {
 		return ledger.Row{}, err
 	}

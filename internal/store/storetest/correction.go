@@ -67,6 +67,26 @@ var correctionCases = []Case{
 			w.Errorf("the head went from %v to %v", before, after)
 		}
 	}},
+	{"a correction does not lift a fact to where no event could put it", func(w *world) {
+		w.create(acme, mixMeters()...)
+		most := "999999999999999"
+		w.says(acme, "accepted", mix("a", "c", Ago(0), most, "u"))
+		for i, slug := range mixSlugs() {
+			fix := func(id, q string) usage.Event { return OfMeter(Correction(fmt.Sprint(id, i), "a", q), slug) }
+			lift, up := "1", "0.999999999999"
+			if slug == "m-unique" { // whose facts are ones
+				lift, up = most, "999999999999998"
+			}
+			before := w.head(acme)
+			w.says(acme, "rejected:invalid rejected:invalid", fix("lift", lift), fix("lift", most))
+			if after := w.head(acme); after != before {
+				w.Errorf("the head went from %v to %v", before, after)
+			}
+			w.says(acme, "accepted rejected:invalid accepted", fix("up", up), fix("more", up), fix("down", "-1"))
+		}
+		w.again()
+		w.totals(acme, "m-sum", "c", "999999999999998.999999999999")
+	}},
 	{"a fact corrected to nothing no longer counts, and counts again when it is given back", func(w *world) {
 		w.create(acme, mixMeters()...)
 		w.says(acme, "accepted accepted accepted", mix("a", "c", Ago(2*time.Microsecond), "5", "u1"),
