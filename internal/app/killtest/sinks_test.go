@@ -34,7 +34,7 @@ type hook struct {
 	cuts   int
 }
 
-func (h *hook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (h *hook) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -47,7 +47,8 @@ func TestASinksSecretIsShownOnce(t *testing.T) {
 	if again.text("id") != id || again.header.Get("Idempotent-Replayed") != "true" {
 		t.Errorf("the same request made %s", again.body)
 	}
-	rotate := call{method: "POST", path: "/v1/sinks/" + id + "/rotate-secret", key: "admin"}.with("Idempotency-Key", "r")
+	rotate := call{method: "POST", path: "/v1/sinks/" + id + "/rotate-secret", key: "admin"}
+	rotate = rotate.with("Idempotency-Key", "r")
 	b := w.do(rotate).status(t, 200)
 	if b.text("secret") == secret || !strings.HasPrefix(b.text("secret"), "whsec_") {
 		t.Errorf("rotating gave %s", b.body)
@@ -98,7 +99,8 @@ func TestSinksThatAreRefused(t *testing.T) {
 		}
 	}
 	for body, path := range map[string]string{
-		`{"brokers":["b:1"]}`: "brokers", `{"state":"failing"}`: "state", `{"kind":"kafka"}`: "kind", `{"name":""}`: "name",
+		`{"brokers":["b:1"]}`: "brokers", `{"state":"failing"}`: "state", `{"kind":"kafka"}`: "kind",
+		`{"name":""}`: "name",
 	} {
 		a := w.do(call{method: "PATCH", path: "/v1/sinks/" + id, key: "admin", body: body}).refused(t, 422, "invalid")
 		if !strings.Contains(string(a.body), `"path":"`+path+`"`) {

@@ -51,7 +51,8 @@ type Options struct {
 	Admit func(tenantID string) (wait time.Duration, ok bool)
 	// Observe gets what became of a request with a key. Default: nothing is called.
 	Observe func(Outcome)
-	// Committed gets every change that the services on the Store committed, and whose it is. Default: nothing is called.
+	// Committed gets every change that the services on the Store committed, and whose it is. Default: nothing is
+	// called.
 	Committed func(tenantID string, e audit.Event)
 }
 

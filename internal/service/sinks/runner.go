@@ -115,7 +115,8 @@ type place struct{ tenant, sink string }
 func NewRunner(s store.Store, c Carriers, o RunnerOptions) *Runner {
 	o = o.withDefaults()
 	return &Runner{store: s, carriers: c, o: o, owner: o.Owner, metrics: newMetrics(o.Metrics),
-		running: map[place]bool{}, looked: map[place]uint64{}, rest: map[place]time.Time{}, again: make(chan struct{}, 1)}
+		running: map[place]bool{}, looked: map[place]uint64{}, rest: map[place]time.Time{},
+		again: make(chan struct{}, 1)}
 }
 
 func (r *Runner) micros() calendar.Micros { return calendar.FromTime(r.o.Now()) }

@@ -55,9 +55,9 @@ type Start struct {
 	Seq uint64 // with this row, unless Now
 }
 
-// Create makes a sink. A runner has it follow the ledger once that is committed. Of made, all that a caller chooses counts. secret signs a webhook's deliveries, a new one if it
-// is empty; it is returned this once. Errors: NotFound, Invalid, TenantClosed, Conflict (too many sinks), Archived
-// (rows to begin with have left).
+// Create makes a sink. A runner has it follow the ledger once that is committed. Of made, all that a caller chooses
+// counts. secret signs a webhook's deliveries, a new one if it is empty; it is returned this once. Errors: NotFound,
+// Invalid, TenantClosed, Conflict (too many sinks), Archived (rows to begin with have left).
 func (s *Service) Create(
 	ctx context.Context, actor, tenantID string, made sink.Sink, secret string, start Start,
 ) (sink.Sink, string, error) {

@@ -311,7 +311,7 @@ func chaos(t *testing.T, s store.Store, events int) {
 		}
 		if i%40 == 39 { // a node goes and comes back
 			stop()
-			stop, other = other, nil
+			stop = other
 			other, _ = w.run(r, quick)
 		}
 	}
