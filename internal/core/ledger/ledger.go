@@ -67,6 +67,23 @@ func (r *Row) Kind() RowKind {
 	panic(fmt.Sprintf("ledger: row %d is neither an event nor an entry nor a change", r.Seq))
 }
 
+// Types of rows that are no changes, as those see them who follow a ledger.
+const (
+	UsageRecorded = "usage.recorded"
+	EntryRecorded = "entry.recorded"
+)
+
+// Type is the type of a row as those see it who follow a ledger. A change has the type of its audit event.
+func (r *Row) Type() string {
+	switch r.Kind() {
+	case EventRow:
+		return UsageRecorded
+	case EntryRow:
+		return EntryRecorded
+	}
+	return r.Change.Type
+}
+
 // Entity is the entity that a change leaves behind. Its state is zero for other rows.
 func (r *Row) Entity() entity.Entity {
 	if r.Change == nil {

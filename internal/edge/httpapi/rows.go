@@ -7,23 +7,6 @@ import (
 	"github.com/tallystick/tallystick/internal/store"
 )
 
-// Types of rows that are no changes, as those see them who follow a ledger. A change has the type of its audit event.
-const (
-	usageRecorded = "usage.recorded"
-	entryRecorded = "entry.recorded"
-)
-
-// RowType is the type of a row, as those see it who follow a ledger.
-func RowType(r *ledger.Row) string {
-	switch r.Kind() {
-	case ledger.EventRow:
-		return usageRecorded
-	case ledger.EntryRow:
-		return entryRecorded
-	}
-	return r.Change.Type
-}
-
 // RowRenderer returns what writes rows as those see them who follow a ledger: number, type and time of commit, then
 // what a GET of the row shows. A type that the row has besides is called event_type or entry_type. It knows the meters
 // of the view, so that it can write the rows of that view.
@@ -34,7 +17,7 @@ func RowRenderer(v store.View) (func(b []byte, r *ledger.Row) []byte, error) {
 	}
 	return func(b []byte, r *ledger.Row) []byte {
 		b = render.Uint(append(b, '{'), "seq", r.Seq)
-		b = render.String(b, "type", RowType(r))
+		b = render.String(b, "type", r.Type())
 		b = render.Moment(b, "at", r.At)
 		switch r.Kind() {
 		case ledger.EventRow:

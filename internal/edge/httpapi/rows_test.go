@@ -37,8 +37,8 @@ func TestRowsAsFollowersSeeThem(t *testing.T) {
 			}
 			var id, typ string
 			_, _ = json.Unmarshal(members["id"], &id), json.Unmarshal(members["type"], &typ)
-			if want := `{"seq":` + string(members["seq"]) + `,"type":"` + RowType(r) + `","at":`; !strings.HasPrefix(
-				string(got), want) || RowType(r) != typ {
+			if want := `{"seq":` + string(members["seq"]) + `,"type":"` + r.Type() + `","at":`; !strings.HasPrefix(
+				string(got), want) || r.Type() != typ {
 				t.Errorf("%s does not begin with %s", got, want)
 			}
 			if path, ok := gets[id]; ok {
@@ -70,7 +70,7 @@ func (w *world) sameAsGet(row []byte, path string, event bool) {
 		if given, ok := want["type"]; ok {
 			want["event_type"] = given
 		}
-		want["type"] = usageRecorded
+		want["type"] = ledger.UsageRecorded
 	} else {
 		want["type"], want["at"] = want["event_type"], want["created_at"]
 	}

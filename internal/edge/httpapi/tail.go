@@ -256,7 +256,7 @@ func (t *tail) gather(ctx context.Context, s *httpkit.EventStream) (end bool, er
 		}
 		last, end, err = v.Rows(t.at, t.hint, func(r *ledger.Row) bool {
 			if t.wants(r) {
-				s.Add(strconv.FormatUint(r.Seq, 10), RowType(r), func(b []byte) []byte { return write(b, r) })
+				s.Add(strconv.FormatUint(r.Seq, 10), r.Type(), func(b []byte) []byte { return write(b, r) })
 			}
 			return s.Len() < tailPiece
 		})

@@ -52,7 +52,7 @@ func (r *resumable) connect(enough func(rows int) bool) error {
 		if b.id != "" {
 			r.last = b.id
 		}
-		if b.name == usageRecorded {
+		if b.name == ledger.UsageRecorded {
 			r.rows = append(r.rows, b.id)
 			n++
 		}

@@ -199,7 +199,7 @@ func TestAStreamHasTheKindsThatAKeyMayRead(t *testing.T) {
 				if err := json.Unmarshal([]byte(data), &r); err != nil {
 					t.Fatal(err)
 				}
-				if r.Type == usageRecorded {
+				if r.Type == ledger.UsageRecorded {
 					r.Type = r.ID
 				}
 				out = append(out, r.Type)

@@ -166,7 +166,7 @@ func rest(ctx context.Context, d time.Duration) bool {
 func (t *tails) look(ctx context.Context) error {
 	for after := ""; ; {
 		page, err := t.store.Heads(ctx, after, watchPage)
-		if err != nil {
+		if err != nil || len(page) == 0 {
 			return err
 		}
 		t.mu.Lock()
@@ -178,9 +178,6 @@ func (t *tails) look(ctx context.Context) error {
 			}
 		}
 		t.mu.Unlock()
-		if len(page) < watchPage {
-			return nil
-		}
 		after = page[len(page)-1].Tenant
 	}
 }

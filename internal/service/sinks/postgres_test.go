@@ -82,10 +82,14 @@ func TestAnotherNodeTakesOver(t *testing.T) {
 		t.Errorf("the delivery %s became %v", begun.ID, well.by)
 	}
 	well.mu.Unlock()
-	before, err := w.store.Following(context.Background(), "acme", sink.Follower(s.ID))
-	if err != nil {
-		t.Fatal(err)
-	}
+	var before store.Following
+	wait(t, "the second node has kept that all arrived", func() (done bool) {
+		var err error
+		if before, err = w.store.Following(context.Background(), "acme", sink.Follower(s.ID)); err != nil {
+			t.Fatal(err)
+		}
+		return len(before.Note) == 0
+	})
 	stuck.still.Store(false)
 	close(wake) // and it finds that it has lost its claim
 	stopFirst()

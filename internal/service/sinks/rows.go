@@ -12,21 +12,15 @@ import (
 // Render writes rows of a view as receivers see them.
 type Render func(v store.View) (func(b []byte, r *ledger.Row) []byte, error)
 
-// Types of rows that are no changes.
-const (
-	usageRecorded = "usage.recorded"
-	entryRecorded = "entry.recorded"
-)
-
-// kindOf is what a filter knows of a row, and the key that its order matters to.
-func kindOf(r *ledger.Row) (kind sink.Rows, rowType, key string) {
+// kindOf is what a filter knows a row as, and the key that its order matters to.
+func kindOf(r *ledger.Row) (kind sink.Rows, key string) {
 	switch r.Kind() {
 	case ledger.EventRow:
-		return sink.Events, usageRecorded, r.Event.Customer
+		return sink.Events, r.Event.Customer
 	case ledger.EntryRow:
-		return sink.Entries, entryRecorded, r.Entry.Account
+		return sink.Entries, r.Entry.Account
 	default:
-		return sink.Changes, r.Change.Type, ""
+		return sink.Changes, ""
 	}
 }
 
@@ -36,8 +30,8 @@ func wants(f *sink.Filter, sinkID string, r *ledger.Row) bool {
 	if r.Kind() == ledger.ChangeRow && r.Change.EntityType == entityType && r.Change.EntityID == sinkID {
 		return false
 	}
-	kind, rowType, _ := kindOf(r)
-	return f.Wants(kind, rowType)
+	kind, _ := kindOf(r)
+	return f.Wants(kind, r.Type())
 }
 
 func hintOf(f *sink.Filter) store.RowHint {
@@ -96,8 +90,8 @@ func (s *stretch) cut(f *sink.Filter, most int) (b begun, rows []Row) {
 }
 
 func shown(r *ledger.Row, write func(b []byte, r *ledger.Row) []byte) Row {
-	_, rowType, key := kindOf(r)
-	return Row{Seq: r.Seq, Type: strings.Clone(rowType), Key: strings.Clone(key), Body: write(nil, r)}
+	_, key := kindOf(r)
+	return Row{Seq: r.Seq, Type: strings.Clone(r.Type()), Key: strings.Clone(key), Body: write(nil, r)}
 }
 
 // rows reads the rows of a delivery. They are the same whenever they are read.
