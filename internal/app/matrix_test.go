@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/tallystick/tallystick/api"
 	"github.com/tallystick/tallystick/client"
+	"github.com/tallystick/tallystick/internal/edge/httpkit"
 	"github.com/tallystick/tallystick/internal/store"
 )
 
@@ -94,8 +96,9 @@ type matrix struct {
 
 func newMatrix(t *testing.T) *matrix {
 	t.Helper()
-	m := &matrix{T: t, server: mustStart(t, testSettings(t)), keys: map[string]map[string]string{},
-		named: map[string]string{}}
+	settings := testSettings(t)
+	settings.Sinks.AllowPrivateAddresses = true
+	m := &matrix{T: t, server: mustStart(t, settings), keys: map[string]map[string]string{}, named: map[string]string{}}
 	ctx := context.Background()
 	operator := connect(t, m.server, testRootKey)
 	for _, id := range []string{"acme", "bolt"} {
@@ -145,6 +148,7 @@ func (m *matrix) furnish(c *client.Client) {
 		"adjustments": adjustment.ID, "periods": period, "plans": "acme-plan", "customers": "acme-customer",
 		"audit-events": "aud_1",
 		"ledgers":      "acme"}
+	m.named["sinks"] = m.sink()
 	for _, put := range []operation{{method: "PUT", path: "/v1/plans/acme-plan"},
 		{method: "PUT", path: "/v1/customers/acme-customer/plan"}} {
 		body := `{}`
@@ -155,6 +159,19 @@ func (m *matrix) furnish(c *client.Client) {
 			m.Fatalf("%s: %d %s", put.path, status, answer)
 		}
 	}
+}
+
+// sink makes one of acme's, whose receiver is nowhere.
+func (m *matrix) sink() string {
+	m.Helper()
+	post := operation{method: "POST", path: "/v1/sinks"}
+	status, answer := m.call(post, m.keys["acme"]["[admin]"], nil,
+		`{"name":"acme-sink","kind":"webhook","url":"http://127.0.0.1:1/"}`)
+	var sink struct{ ID string }
+	if err := json.Unmarshal([]byte(answer), &sink); err != nil || status != http.StatusCreated {
+		m.Fatalf("a sink: %d %s: %v", status, answer, err)
+	}
+	return sink.ID
 }
 
 func (m *matrix) call(o operation, token string, header map[string]string, body string) (int, string) {
@@ -173,7 +190,11 @@ func (m *matrix) call(o operation, token string, header map[string]string, body 
 	if err != nil {
 		m.Fatal(err)
 	}
-	answer, err := io.ReadAll(resp.Body)
+	var from io.Reader = resp.Body
+	if resp.Header.Get("Content-Type") == httpkit.MediaEvents {
+		from = io.LimitReader(from, 1) // a stream has no end
+	}
+	answer, err := io.ReadAll(from)
 	if err := errors.Join(err, resp.Body.Close()); err != nil {
 		m.Fatal(err)
 	}
@@ -302,7 +323,7 @@ func (m *matrix) denyStrangers(o operation) {
 
 // made are objects whose names the server makes or keeps for one tenant: another's are not there. Other names, such as
 // a month, are everybody's to use in their own ledger.
-var made = []string{"tenants", "ledgers", "api-keys", "meters", "events", "adjustments"}
+var made = []string{"tenants", "ledgers", "api-keys", "meters", "events", "adjustments", "sinks"}
 
 // foreign has a key of bolt ask for acme's.
 func (m *matrix) foreign(o operation, scopes, token string) {

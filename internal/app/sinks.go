@@ -55,7 +55,7 @@ func (s *SinkSettings) check() error {
 		return errors.New("sinks.secret_overlap: must not be negative")
 	}
 	if len(s.Retries) == 0 || len(s.Retries) > maxRetries {
-		return fmt.Errorf("sinks.retries: from 1 to %d pauses", maxRetries)
+		return fmt.Errorf("sinks.retries: from 1 to %s", counted(maxRetries, "pause"))
 	}
 	for i, d := range s.Retries {
 		if d <= 0 {
