@@ -155,6 +155,9 @@ func (s *Sink) Deliver(ctx context.Context, d *sinks.Delivery) error {
 	if err == nil {
 		err = l.send(ctx, s.o.Subject, d)
 	}
+	if errors.Is(err, jetstream.ErrAsyncPublishTimeout) { // the client's own clock was a moment faster than ours
+		err = fmt.Errorf("%w: %w", errTimeout, err)
+	}
 	if err != nil {
 		return fmt.Errorf("deliver to subject %s: %w", s.o.Subject, s.explain(err))
 	}
