@@ -222,7 +222,9 @@ func (s *Server) Stop() error {
 	return os.RemoveAll(s.dir)
 }
 
-// CreateTopic makes a topic with settings such as "max.message.bytes=1000".
+// CreateTopic makes a topic with settings such as "max.message.bytes=1000". A broker that was kept from its processor
+// for longer than its registration lasts is no member of its own cluster until it comes to register again: it is
+// waited for.
 func (s *Server) CreateTopic(ctx context.Context, name string, partitions int32, settings ...string) error {
 	topic := kmsg.NewCreateTopicsRequestTopic()
 	topic.Topic, topic.NumPartitions, topic.ReplicationFactor = name, partitions, 1
@@ -239,16 +241,19 @@ func (s *Server) CreateTopic(ctx context.Context, name string, partitions int32,
 		return err
 	}
 	defer client.Close()
-	answer, err := ask.RequestWith(ctx, client)
-	if err != nil {
-		return err
-	}
-	for _, t := range answer.Topics {
-		if err := kerr.ErrorForCode(t.ErrorCode); err != nil {
-			return fmt.Errorf("create topic %s: %w", t.Topic, err)
+	for {
+		answer, err := ask.RequestWith(ctx, client)
+		if err != nil {
+			return err
+		}
+		err = kerr.ErrorForCode(answer.Topics[0].ErrorCode)
+		switch {
+		case err == nil:
+			return nil
+		case !errors.Is(err, kerr.InvalidReplicationFactor) || ctx.Err() != nil:
+			return fmt.Errorf("create topic %s: %w", name, err)
 		}
 	}
-	return nil
 }
 
 // shared is the server of the test binary.
