@@ -130,6 +130,11 @@ type View interface {
 	// exactly one piece. Pieces are valid during the call of fn only. Errors: NotFound (no such meter), Archived, and
 	// those of fn.
 	Slice(q SliceQuery, fn func(*Slice) error) error
+	// Hours calls fn for the usage that the query names, hour by hour and in no particular order, as it was added up
+	// when rows were committed. It is that of the rows up to the one that it returns, which the view moves on to if it
+	// is newer. Kept is false when the store does not keep what is asked
+	// for: the caller folds what Slice gives. Errors: NotFound (no such meter), Archived, and those of fn.
+	Hours(q HourQuery, fn func(*Hour) error) (upTo uint64, kept bool, err error)
 	// Counter returns a counter; one without rows is new. The meter is its number.
 	Counter(id usage.CounterID) (usage.Counter, error)
 	// Counters calls fn for counters in the order (month, meter slug, customer), from the given place on, until fn

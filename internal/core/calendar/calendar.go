@@ -1,5 +1,6 @@
-// Package calendar holds the two measures of time that the rules use: microseconds since 1970 in UTC,
-// which is how every fact's time is kept, and the calendar month that a fact is billed in. It reads no clock.
+// Package calendar holds the measures of time that the rules use: microseconds since 1970 in UTC, which is how every
+// fact's time is kept, the calendar month that a fact is billed in, and the day whose hours are added up. It reads no
+// clock.
 package calendar
 
 import (
@@ -12,6 +13,12 @@ type Micros int64
 
 // Month is a billing period: months since January of year 0, UTC.
 type Month int32
+
+// Day is a day of 24 hours, UTC: days since 1970-01-01.
+type Day int32
+
+// HoursPerDay is how many hours a Day has.
+const HoursPerDay = 24
 
 // The moments that a fact may carry. The lower bound keeps durations simple; the upper one keeps RFC 3339 four digits
 // wide.
@@ -57,6 +64,18 @@ func MonthOf(m Micros) Month {
 	}
 	return Month(year*12 + month - 1)
 }
+
+// DayOf returns the UTC day of a valid moment, and which hour of it.
+func DayOf(m Micros) (d Day, hour int) {
+	hours := m / microsPerHour
+	return Day(hours / HoursPerDay), int(hours % HoursPerDay)
+}
+
+// Hour is the first moment of an hour of the day; the 24th is the first of the next day.
+func (d Day) Hour(hour int) Micros { return Micros(d)*microsPerDay + Micros(hour)*microsPerHour }
+
+// WholeHour reports whether an hour of UTC begins at the moment.
+func (m Micros) WholeHour() bool { return m%microsPerHour == 0 }
 
 // ParseMonth reads yyyy-mm.
 func ParseMonth(s string) (Month, error) {

@@ -122,6 +122,9 @@ func (r *rehearsal) Tally(meter uint32, m calendar.Month) (*Tally, error) {
 	return &own, nil
 }
 
+// Day is none: nothing is decided by the hours of a day.
+func (r *rehearsal) Day(uint32, calendar.Day) (*Day, error) { return nil, nil }
+
 func (r *rehearsal) Target(k Key) (*Row, error) {
 	if i, ok := r.keys[k]; ok {
 		return r.rows[i], nil

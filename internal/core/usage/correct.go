@@ -191,6 +191,10 @@ func applyCorrection(st State, c *Counter, m *meter.Meter, o *Outcome, row *Row,
 			return err
 		}
 	}
+	day, err := dayOf(st, m, row.Time)
+	if err != nil {
+		return err
+	}
 	next := done.with(o)
 	unique := m.Aggregation == meter.Unique
 	onTime, all := c.OnTime.clone(), c.All().clone()
@@ -219,6 +223,9 @@ func applyCorrection(st State, c *Counter, m *meter.Meter, o *Outcome, row *Row,
 	if tally != nil {
 		change, _ := c.All().Value(m.Aggregation).Sub(used)
 		tally.Used, _ = tally.Used.Add(change)
+	}
+	if day != nil {
+		day.Fold(m.Aggregation, row, o, done)
 	}
 	st.Correct(target, o.Meter, next)
 	if o.Why != OnTime {

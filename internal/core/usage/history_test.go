@@ -1,7 +1,10 @@
 package usage_test
 
 import (
+	"bytes"
 	"fmt"
+	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -172,10 +175,47 @@ func (b *book) compare(t *rapid.T) {
 					id.Month, *got, *b.replayed.tallies[id], want)
 			}
 		}
+		for id, d := range b.judged.days {
+			b.compareDay(t, v, id, d)
+			b.compareDay(t, v, id, b.replayed.days[id])
+		}
 		return b.addUp(v)
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// compareDay wants the first hour of a day, in which everything happens, to be what its rows give, or lost, and to read
+// back as it was written.
+func (b *book) compareDay(t *rapid.T, v store.View, id dayID, d *usage.Day) {
+	encoded := usage.AppendDay(nil, d)
+	read, err := usage.ReadDay(encoded)
+	if err != nil || !bytes.Equal(usage.AppendDay(nil, read), encoded) {
+		t.Fatalf("%x does not read back: %v", encoded, err)
+	}
+	h := read.Hour(0)
+	if h == nil || h.Lost {
+		return
+	}
+	grid := usage.Grid{Cuts: []calendar.Micros{id.day.Hour(0), id.day.Hour(1)}, MaxCells: 1, MaxCorrected: 100,
+		Aggregation: b.judged.meters[id.meter-1].Aggregation}
+	rows, hour := usage.NewWindows(grid), usage.NewWindows(grid)
+	q := store.SliceQuery{Meter: id.meter, From: grid.Cuts[0], To: grid.Cuts[1], Wants: store.WantKeys}
+	for again := true; again; again = rows.Again() {
+		if err := v.Slice(q, func(s *store.Slice) error {
+			return rows.Add(&usage.Piece{Customer: s.Customer, Seq: s.Seq, Time: s.Time, Value: s.Value, Why: s.Why,
+				Corrects: s.Corrects, Base: s.Base, Key: s.Key})
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := hour.AddHour("", grid.Cuts[0], h); err != nil {
+		t.Fatal(err)
+	}
+	got, want := slices.Collect(hour.All()), slices.Collect(rows.All())
+	if !reflect.DeepEqual(got, want) {
+		t.Fatalf("%s on %s: the hour gives %+v, its rows %+v", grid.Aggregation, grid.Cuts[0], got, want)
 	}
 }
 

@@ -50,6 +50,9 @@ type State interface {
 	Limit(slug, customer string, now calendar.Micros) (*quota.Limit, error)
 	// Tally returns the live tally of a meter that adds up, new if there is none. The rules change it in place.
 	Tally(meter uint32, m calendar.Month) (*Tally, error)
+	// Day returns the live hours of a meter that rolls up, over all customers, new if there are none. The rules change
+	// them in place, and decide nothing by them. Nil: whoever folds does not keep them.
+	Day(meter uint32, d calendar.Day) (*Day, error)
 }
 
 // Judge decides one fact: duplicate or conflict, late or on time, kept or refused. If it is kept, row is filled with
@@ -143,6 +146,7 @@ type touch struct {
 	seenOnTime, seen bool
 	tally            *Tally        // nil for a meter that does not add up
 	used             amount.Amount // of the tally, with the fact
+	day              *Day          // nil when hours are not kept
 }
 
 func keepFact(st State, f *Fact, now calendar.Micros, row *Row) *problem.Error {
@@ -196,6 +200,9 @@ func reach(st State, m *meter.Meter, o *Outcome, row *Row, month calendar.Month,
 	if !c.fits(o.Value) {
 		return t, counterFull(m, month)
 	}
+	if t.day, err = dayOf(st, m, row.Time); err != nil {
+		return t, unreadable(err)
+	}
 	if o.Member == "" {
 		return t, nil
 	}
@@ -230,6 +237,9 @@ func applyFact(st State, m *meter.Meter, o *Outcome, row *Row, t touch) {
 	if t.tally != nil {
 		t.tally.Used = t.used
 	}
+	if t.day != nil {
+		t.day.Fold(m.Aggregation, row, o, Corrected{})
+	}
 	if o.Why == OnTime {
 		t.counter.add(o, row.Time, row.Key, t.seenOnTime, t.seen)
 	} else {
@@ -259,6 +269,9 @@ func Apply(st State, row *Row, seq uint64) error {
 			continue
 		}
 		t := touch{counter: c, closed: st.Closed(id.Month)}
+		if t.day, err = dayOf(st, m, row.Time); err != nil {
+			return err
+		}
 		if AddsUp(m.Aggregation) {
 			if t.tally, err = st.Tally(id.Meter, id.Month); err != nil {
 				return err

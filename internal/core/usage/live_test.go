@@ -26,6 +26,7 @@ type live struct {
 	closed    map[calendar.Month]bool
 	tallies   map[usage.CounterID]*usage.Tally // the customer is left out
 	limits    map[string]*quota.Limit          // by slug and customer
+	days      map[dayID]*usage.Day
 	floor     calendar.Micros
 	broken    error // what reading fails with
 }
@@ -36,7 +37,13 @@ func newLive(meters []*meter.Meter) *live {
 		counters:  map[usage.CounterID]*usage.Counter{},
 		corrected: map[string]usage.Corrected{}, members: map[string]bool{}, closed: map[calendar.Month]bool{},
 		tallies: map[usage.CounterID]*usage.Tally{}, limits: map[string]*quota.Limit{},
+		days: map[dayID]*usage.Day{},
 	}
+}
+
+type dayID struct {
+	meter uint32
+	day   calendar.Day
 }
 
 var _ usage.State = (*live)(nil)
@@ -108,6 +115,14 @@ func (l *live) Tally(number uint32, m calendar.Month) (*usage.Tally, error) {
 		l.tallies[id] = &usage.Tally{}
 	}
 	return l.tallies[id], l.broken
+}
+
+func (l *live) Day(number uint32, d calendar.Day) (*usage.Day, error) {
+	id := dayID{number, d}
+	if l.days[id] == nil {
+		l.days[id] = &usage.Day{}
+	}
+	return l.days[id], l.broken
 }
 
 func (l *live) keep(seq uint64, r *usage.Row) { l.rows[seq], l.keys[r.Key] = r, seq }

@@ -212,6 +212,37 @@ func (w *Windows) join(at uint32, names []string) error {
 	return nil
 }
 
+// AddHour folds an hour that was added up before, of one customer or, where the grid does not ask for customers, of all
+// of them. It lies within one window of the grid, is not lost, and must be added again in a second pass. Errors:
+// ErrTooMany, Overflow.
+func (w *Windows) AddHour(customer string, begin calendar.Micros, h *Hour) error {
+	if h.Count == 0 {
+		return nil
+	}
+	at, err := w.cell(w.groups.number(&Piece{Customer: customer}, 0), begin)
+	if err != nil {
+		return err
+	}
+	c := w.cells.get(at)
+	first := c.count == 0
+	c.count += h.Count
+	switch w.grid.Aggregation {
+	case meter.Sum, meter.Avg:
+		var ok bool
+		if c.value, ok = c.value.Add(h.Value); !ok {
+			return w.overflow(c)
+		}
+	case meter.Min, meter.Max:
+		if first {
+			c.value = h.Value
+		}
+		extreme(&c.value, []amount.Amount{h.Value}, w.grid.Aggregation)
+	case meter.Last:
+		w.cells.last(at, h.Value, h.last.time, h.last.key, first)
+	}
+	return nil
+}
+
 // correct takes note of a correction, and folds it where that can be done without its target.
 func (w *Windows) correct(p *Piece, i int, group uint32) error {
 	if w.second {

@@ -144,6 +144,7 @@ func (b *recount) foldFact(t *tally, id usage.CounterID, r *ledger.Row, o *usage
 	if err != nil {
 		return err
 	}
+	b.foldHours(o, r.Event, all)
 	if t.sealed == nil && b.entities.periods[id.Month].Closed && sealed != all {
 		t.sealed = copyOf(t.allRows())
 	}

@@ -34,6 +34,7 @@ type recount struct {
 	// What the second pass folds.
 	counters map[usage.CounterID]*tally
 	members  map[identity]seen
+	hours    hours
 }
 
 // factID is one fact in one meter.
@@ -92,6 +93,7 @@ func newRecount(r *run, id string, v store.View) (*recount, error) {
 		bygone:      newBygone(v),
 		counters:    map[usage.CounterID]*tally{},
 		members:     map[identity]seen{},
+		hours:       hours{},
 	}, nil
 }
 
@@ -108,7 +110,7 @@ func (b *recount) examine() error {
 		return err
 	}
 	for _, compare := range []func() error{b.compareEntities, b.compareManual, b.compareMonths, b.compareCounters,
-		b.compareTallies} {
+		b.compareTallies, b.compareHours} {
 		if err := compare(); err != nil {
 			return err
 		}

@@ -20,7 +20,8 @@ import (
 //
 // Memory grows with the largest tenant, not with the deployment: a hash of 16 bytes for each of its event rows and each
 // member of its unique meters (two to three times that with the table around them), some 300 bytes for each counter
-// (400 where the tenant has plans), and the corrections and manual adjustments.
+// (400 where the tenant has plans), some 150 bytes for each hour in which a customer used a meter, and the corrections
+// and manual adjustments.
 
 // MaxDifferences bounds the list of a report. One wrong rule can make every counter differ; the first thousand say as
 // much.

@@ -127,9 +127,9 @@ func look(t storetest.TB, s store.Store, id string, asOf asof.Point) map[string]
 	t.Helper()
 	out := map[string]string{}
 	for _, m := range meters(t, s, id) {
-		for _, q := range queries(m.Slug) {
+		for i, q := range queries(m.Slug) {
 			q.AsOf = asOf
-			out["usage "+m.Slug+" by "+q.Step.String()] = report(t, s, id, q)
+			out[fmt.Sprintf("usage %s by %s (%d)", m.Slug, q.Step, i)] = report(t, s, id, q)
 		}
 	}
 	b := billing.New(s)
@@ -210,7 +210,10 @@ func queries(slug string) []windows.Query {
 	begin, end := storetest.Ago(3*time.Hour), storetest.Ago(-3*time.Hour)
 	minutes.Step, minutes.Zone, minutes.From, minutes.To = calendar.StepMinute, berlin(), &begin, &end
 	minutes.GroupBy = []usage.Dimension{{Of: usage.ByResource}}
-	return []windows.Query{everything, months, weeks, days, hours, minutes}
+	// The ends of this one lie within hours: what comes between is added up, and they are not.
+	ofAll, first, last := everything, lifeFrom.Add(17*time.Minute), lifeTo.Add(-13*time.Minute)
+	ofAll.Step, ofAll.Zone, ofAll.From, ofAll.To = calendar.StepHour, berlin(), &first, &last
+	return []windows.Query{everything, months, weeks, days, hours, minutes, ofAll}
 }
 
 func report(t storetest.TB, s store.Store, id string, q windows.Query) string {

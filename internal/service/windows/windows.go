@@ -1,7 +1,8 @@
 // Package windows answers how much of a meter was used, when and by whom: usage cut into windows of time and grouped by
 // what rows say of themselves.
 //
-// It reads slices of the ledger and folds them by the rules of the core; what it answers for a UTC month and a customer
+// It takes the hours that the store has added up, reads slices of the ledger for what they do not give, and folds both
+// by the rules of the core; what it answers for a UTC month and a customer
 // equals the fold of all rows of that counter to the last digit. Adjustments by people are no usage and not in it. It
 // changes nothing.
 package windows
@@ -159,6 +160,7 @@ type fold struct {
 	meter meter.Meter
 	seq   uint64
 	cuts  []calendar.Micros
+	from  plan // where all of it is read
 	cells int
 }
 
@@ -177,7 +179,9 @@ func (s *Service) begin(ctx context.Context, v store.View, q *Query, from *Place
 		return nil, problem.At("window", "the range has more than %d windows: shorten it, or take larger windows",
 			s.maxCells)
 	}
-	return f, nil
+	var err error
+	f.from, err = f.plan(from != nil || !q.AsOf.IsPresent())
+	return f, err
 }
 
 // find looks the meter up as it was. A page after the first has seen it: there are rows, and what matters of the meter
@@ -257,10 +261,26 @@ func (f *fold) windows(cuts []calendar.Micros, a meter.Aggregation) (*usage.Wind
 		Cuts: cuts, Aggregation: a, GroupBy: f.query.GroupBy, Where: f.query.Where,
 		MaxCells: f.cells, MaxMembers: MaxMembers, MaxCorrected: maxCorrected,
 	})
-	q := store.SliceQuery{Meter: f.meter.Number, Customer: f.query.Customer, From: cuts[0],
-		To: cuts[len(cuts)-1], UpTo: f.seq}
+	from := f.from.within(span{cuts[0], cuts[len(cuts)-1]})
 	for again := true; again; again = w.Again() {
-		q.Wants = wants(w)
+		if err := f.add(w, &from); err != nil {
+			return nil, fmt.Errorf("fold usage of meter %s: %w", f.meter.Slug, err)
+		}
+	}
+	return w, nil
+}
+
+// add folds hours and rows.
+func (f *fold) add(w *usage.Windows, from *plan) error {
+	for i := range from.hours {
+		h := &from.hours[i]
+		if err := w.AddHour(h.Customer, h.Begin, h.Hour); err != nil {
+			return err
+		}
+	}
+	for _, s := range from.rows {
+		q := store.SliceQuery{Meter: f.meter.Number, Customer: f.query.Customer, From: s.from, To: s.to, UpTo: f.seq,
+			Wants: wants(w)}
 		err := f.view.Slice(q, func(s *store.Slice) error {
 			if err := f.ctx.Err(); err != nil {
 				return err
@@ -268,10 +288,10 @@ func (f *fold) windows(cuts []calendar.Micros, a meter.Aggregation) (*usage.Wind
 			return w.Add(asof.Piece(s))
 		})
 		if err != nil {
-			return nil, fmt.Errorf("fold usage of meter %s: %w", f.meter.Slug, err)
+			return err
 		}
 	}
-	return w, nil
+	return nil
 }
 
 func wants(w *usage.Windows) (c store.Columns) {

@@ -29,10 +29,11 @@ type book struct {
 	critical  map[criticalKind]bool // kinds that its rows have
 	assigned  assigned
 	tallies   [recentTallies]*tally // by meter number, as far as there is room; the rest is in Engine.tallies
-	section   *sectionBuild         // of the group being decided, or nil
-	undurable *group                // the last group that changed this book, or nil
-	dirty     []slab.Ref            // changed since the last checkpoint began; see cells
-	saving    []slab.Ref            // that the checkpoint under way saves
+	days      bookDays
+	section   *sectionBuild // of the group being decided, or nil
+	undurable *group        // the last group that changed this book, or nil
+	dirty     []slab.Ref    // changed since the last checkpoint began; see cells
+	saving    []slab.Ref    // that the checkpoint under way saves
 
 	// Durable. The writer replaces them before it answers.
 	published atomic.Pointer[published]

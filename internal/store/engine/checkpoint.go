@@ -32,6 +32,7 @@ type checkpoint struct {
 	changed []*book // with counters to save
 
 	tallies []savedTally
+	days    []savedDay
 	asked   []chan error // by those who wait for it
 }
 
@@ -143,7 +144,7 @@ func (e *Engine) checkpointDue(size int64) bool {
 		return false
 	}
 	due := size-e.savedAt >= e.options.CheckpointBytes || e.cells.dirty >= e.cells.most || e.notes[0].full() ||
-		e.tiles.Load() >= maxTiles
+		e.tiles.Load() >= maxTiles || len(e.days.dirty) >= maxDirtyDays
 	if due = due || e.asked.any(); due && !e.hasRoom() {
 		answerAll(e.asked.take(), errNoRoom())
 		return false
@@ -165,7 +166,7 @@ func (e *Engine) hasRoom() bool {
 func (e *Engine) freeze(end journal.Position) *checkpoint {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	c := &checkpoint{epoch: e.cells.freeze(), at: end, tallies: e.tallies.freeze()}
+	c := &checkpoint{epoch: e.cells.freeze(), at: end, tallies: e.tallies.freeze(), days: e.days.freeze()}
 	c.changed = e.cells.saving
 	e.notes[0], e.notes[1] = newNotes(), e.notes[0]
 	for b := range e.notes[1].heads {
@@ -220,6 +221,7 @@ func (e *Engine) save(c *checkpoint) error {
 		return err
 	}
 	saveTallies(batch, c.tallies)
+	saveDays(batch, c.days)
 	dropped, tiles := make([]int, len(c.books)), 0
 	for i, b := range c.books {
 		batch.SetHead(c.heads[i])
@@ -272,6 +274,7 @@ func (e *Engine) forget(c *checkpoint) (units int, wide []slab.Ref) {
 	defer e.mu.Unlock()
 	e.cells.finish(c.epoch)
 	e.tallies.finish()
+	e.days.finish()
 	e.notes[1] = newNotes()
 	return e.cells.rounds(), slices.Collect(maps.Keys(e.cells.wide))
 }

@@ -152,7 +152,8 @@ func (e *Engine) canDecide(g *group, bound int) error {
 	if err := e.journal.Reserve(e.inFlight() + maxSectionOverhead*(len(g.sections)+1) + g.bound + bound); err != nil {
 		return e.refuseSpace(err, bound)
 	}
-	if e.index.Waiting() > e.options.IndexBacklog || e.cells.dirty > refuseDirty*e.cells.most {
+	if e.index.Waiting() > e.options.IndexBacklog || e.cells.dirty > refuseDirty*e.cells.most ||
+		len(e.days.dirty) > refuseDirtyDays {
 		return e.errBehind()
 	}
 	return nil

@@ -96,6 +96,7 @@ type Engine struct {
 	mu         sync.RWMutex
 	cells      *cells
 	tallies    *tallies
+	days       days
 	notes      [2]*notes // being written down; being saved
 	byID       map[string]*book
 	nextNumber uint32

@@ -83,11 +83,30 @@ func exchange(fs vfs.FS, dir, from, to string) error {
 			return err
 		}
 	}
+	return syncDir(fs, dir)
+}
+
+func syncDir(fs vfs.FS, dir string) error {
 	d, err := fs.OpenDir(dir)
 	if err != nil {
 		return err
 	}
 	return errors.Join(d.Sync(), d.Close())
+}
+
+// removeState removes the state, which takes many steps: it is moved aside first, so that it is there whole or not at
+// all.
+func removeState(fs vfs.FS, dir string) error {
+	if err := removeMoved(fs, dir); err != nil {
+		return err
+	}
+	if err := fs.Rename(fs.PathJoin(dir, stateDir), fs.PathJoin(dir, movedName(stateDir, "1"))); err != nil {
+		return err
+	}
+	if err := syncDir(fs, dir); err != nil {
+		return err
+	}
+	return removeMoved(fs, dir)
 }
 
 // removeMoved removes what this or an earlier rebuild moved aside.

@@ -82,6 +82,7 @@ func open(o *Options) (*Engine, error) {
 	e := &Engine{
 		now: o.Now, fatal: o.Fatal, options: *o, byID: map[string]*book{}, nextNumber: 1,
 		cells: newCells(o.CounterBytes, o.dirty, o.open), tallies: newTallies(maxTallies),
+		days:      days{limit: maxDays},
 		notes:     [2]*notes{newNotes(), newNotes()},
 		reindexer: state.NewReindexer(o.Kinds), queue: newQueue(), reads: newReads(),
 		toWrite: make(chan *group, 1), toAnswer: make(chan *group, 4), idle: make(chan struct{}, 1),
@@ -117,11 +118,7 @@ func (e *Engine) openFiles() (err error) {
 	if err != nil {
 		return err
 	}
-	e.state, err = state.Open(state.Options{
-		FS: o.FS, Dir: o.FS.PathJoin(o.Dir, stateDir), StoreID: e.id,
-		Fatal: func(err error) { e.fail(err) }, Reading: o.reading,
-	})
-	if err != nil {
+	if e.state, err = e.openState(); err != nil {
 		return err
 	}
 	e.index, err = keyindex.Open(keyindex.Options{
@@ -135,6 +132,24 @@ func (e *Engine) openFiles() (err error) {
 	}
 	e.metrics = newMetrics(o.Metrics, e)
 	return nil
+}
+
+// openState opens the state. One of an older build is removed: what this build wants of it is made from the journal.
+func (e *Engine) openState() (*state.State, error) {
+	o := e.options
+	options := state.Options{
+		FS: o.FS, Dir: o.FS.PathJoin(o.Dir, stateDir), StoreID: e.id,
+		Fatal: func(err error) { e.fail(err) }, Reading: o.reading,
+	}
+	s, err := state.Open(options)
+	var version *state.VersionError
+	if !errors.As(err, &version) || !version.Older() {
+		return s, err
+	}
+	if err := removeState(o.FS, o.Dir); err != nil {
+		return nil, fmt.Errorf("make the state of an older version again: %w", err)
+	}
+	return state.Open(options)
 }
 
 // lock makes sure that one process alone has the directory open.
@@ -422,7 +437,8 @@ func (e *Engine) afterReplayed(next journal.Position) error {
 			}
 		}
 	}
-	if e.cells.dirty >= refuseDirty*e.cells.most || e.notes[0].full() || e.tiles.Load() >= maxTiles {
+	if e.cells.dirty >= refuseDirty*e.cells.most || e.notes[0].full() || e.tiles.Load() >= maxTiles ||
+		len(e.days.dirty) >= maxDirtyDays {
 		return e.save(e.freeze(next))
 	}
 	return nil

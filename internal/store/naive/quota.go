@@ -16,6 +16,9 @@ func (t *book) Limit(slug, customer string, now calendar.Micros) (*quota.Limit, 
 	return t.resident.Limit(a.Plans.At(now).Plan, slug), err
 }
 
+// Day implements usage.State: hours are read off the rows.
+func (t *book) Day(uint32, calendar.Day) (*usage.Day, error) { return nil, nil }
+
 // Tally is the definition of a tally, read off the rows: of a sum meter all values, of a count meter the facts that are
 // left.
 func (t *book) Tally(number uint32, month calendar.Month) (*usage.Tally, error) {

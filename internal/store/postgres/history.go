@@ -80,6 +80,9 @@ type memberKey struct {
 
 var _ usage.State = (*history)(nil)
 
+// Day implements usage.State: hours are added up after the commit, see roller.
+func (h *history) Day(uint32, calendar.Day) (*usage.Day, error) { return nil, nil }
+
 // newHistory begins with the head under the lock. Up to n rows will be added.
 func newHistory(ctx context.Context, c *session, tenantID string, set *residentSet, b *cache, h *head, n int) *history {
 	return &history{ctx: ctx, c: c, tenantID: tenantID, began: set, set: set, cache: b, now: h.now, first: h.Seq + 1,

@@ -21,6 +21,8 @@ type metrics struct {
 	retries      *prometheus.CounterVec
 	resolved     prometheus.Counter
 	busy         prometheus.Counter
+	rolled       prometheus.Counter
+	rollFailures prometheus.Counter
 }
 
 const namespace, subsystem = "tallystick", "postgres"
@@ -45,6 +47,9 @@ func newMetrics(r prometheus.Registerer, s *Store) *metrics {
 	m.collectors = append(m.collectors, m.retries)
 	m.resolved = m.counter("lost_commits_total", "Commits whose answer was lost and whose outcome was found out.")
 	m.busy = m.counter("busy_total", "Batches refused because too much waited.")
+	m.rolled = m.counter("rolled_up_rows_total", "Ledger rows whose usage this node added up by the hour.")
+	m.rollFailures = m.counter("rollup_failures_total",
+		"Attempts to add usage up by the hour that failed; they are tried again, and readers add it up themselves.")
 	m.gaugeFunc("queue_facts", "Facts that wait to be committed.", func() float64 {
 		n, _ := s.queued()
 		return float64(n)

@@ -9,7 +9,7 @@
 // transaction, history.go shows the rules what it fetched, write.go is all that is ever written, tree.go is what the
 // tables have of a ledger's tree and prune.go what they keep of rows that leave, entities.go and lookup.go keep and
 // find entities of every kind, resident.go is what a node holds decoded, update.go, import.go and view.go are the rest
-// of the port, guard.go is what must hold for the walls between tenants to stand, and fault.go says which failures are
+// of the port, roller.go adds usage up by the hour and hours.go reads what it has, guard.go is what must hold for the walls between tenants to stand, and fault.go says which failures are
 // tried again.
 package postgres
 
@@ -53,6 +53,10 @@ type Options struct {
 	// PruneRows is how many row numbers one transaction of pruning covers, in whole tiles of the tree: at least one.
 	// Default: 5120.
 	PruneRows uint64
+	// RollupRows is how many rows one transaction adds up by the hour. Default: 50,000.
+	RollupRows uint64
+	// NoRollups leaves it to other nodes to add up usage by the hour. Readers add up what no node has.
+	NoRollups bool
 	// Kinds are the kinds of entities that this build knows. Default: kinds.All().
 	Kinds *entity.Kinds
 	// SkipMigrations leaves the schema as it is; `tallystick migrate` then brings it up to date.
@@ -68,6 +72,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.PruneRows == 0 {
 		o.PruneRows = pruneRows
+	}
+	if o.RollupRows == 0 {
+		o.RollupRows = rollupRows
 	}
 	for _, d := range [...]struct {
 		value   *time.Duration
@@ -91,6 +98,7 @@ type Store struct {
 	metrics *metrics
 	works   sync.WaitGroup // goroutines of lanes
 	bell    following.Bell
+	roller  *roller
 
 	// grown is set once a ledger has some rows. A plan that was made for an empty table may use any of its indexes,
 	// because none looks better than another, and would be kept when the table has grown: until then, statements that
@@ -141,6 +149,9 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if err != nil {
 		pool.Close()
 		return nil, err
+	}
+	if !o.NoRollups {
+		s.startRoller()
 	}
 	return s, nil
 }
@@ -208,6 +219,7 @@ func (s *Store) Close() error {
 	s.closed = true
 	s.mu.Unlock()
 	s.works.Wait()
+	s.roller.stop()
 	s.metrics.unregister()
 	s.pool.Close()
 	return nil

@@ -17,13 +17,13 @@ const (
 // The tables, and those whose rows the serving role can neither change nor take away.
 var (
 	tables = []string{"entities", "entity_terms", "critical_kinds", "used_meters", "heads", "sections", "usage_events",
-		"entries", "changes", "tiles", "leaves", "counters", "members", "tallies", "followings"}
+		"entries", "changes", "tiles", "leaves", "counters", "members", "tallies", "followings", "rollups", "usage_days"}
 	appendOnly = []string{"sections", "usage_events", "entries", "changes", "tiles", "leaves", "entity_terms",
 		"critical_kinds", "used_meters"}
 	// Of these it may take rows away: of entities, those that expire.
-	deletable = []string{"entities", "entity_terms", "followings"}
+	deletable = []string{"entities", "entity_terms", "followings", "rollups", "usage_days"}
 	// Of these the directory reads some columns, which stand here by name.
-	listed = map[string]string{"heads": "seq,tenant_id",
+	listed = map[string]string{"heads": "seq,tenant_id", "rollups": "seq,tenant_id",
 		"followings": "due,expires_at,failing,follower,position,tenant_id"}
 )
 
@@ -224,6 +224,39 @@ var (
 		CROSS JOIN LATERAL (SELECT ` + counterKey + `, member, generation, on_time FROM members
 			WHERE tenant_id = $1 AND month = k.month AND meter = k.meter AND customer = k.customer
 				AND member = k.member OFFSET 0) m`}
+)
+
+// Hours. The rows are read in step with what else a transaction of the roller needs, and nothing of them that it does
+// not: properties are most of their bytes.
+var (
+	behind = &statement{name: "behind", sql: `SELECT h.tenant_id FROM heads h
+		LEFT JOIN rollups r ON r.tenant_id = h.tenant_id
+		WHERE h.tenant_id > $1 AND h.seq > coalesce(r.seq, 0) ORDER BY h.tenant_id LIMIT $2`}
+	makeRollup = &statement{name: "make_rollup", sql: `INSERT INTO rollups (tenant_id, seq) VALUES ($1, 0)
+		ON CONFLICT (tenant_id) DO NOTHING`}
+	lockRollup = &statement{name: "lock_rollup", sql: `SELECT seq FROM rollups WHERE tenant_id = $1
+		FOR UPDATE SKIP LOCKED`}
+	readRollup = &statement{name: "read_rollup", sql: "SELECT seq FROM rollups WHERE tenant_id = $1"}
+	moveRollup = &statement{name: "move_rollup", sql: "UPDATE rollups SET seq = $2 WHERE tenant_id = $1"}
+	dropRollup = &statement{name: "drop_rollup", sql: `WITH days AS (DELETE FROM usage_days WHERE tenant_id = $1)
+		UPDATE rollups SET seq = 0 WHERE tenant_id = $1`}
+	rowsToRollUp = &statement{name: "rows_to_roll_up", choosy: true, sql: `SELECT seq, time, quantity, customer, meter,
+			corrects, key, outcomes
+		FROM usage_events WHERE tenant_id = $1 AND seq > $2 AND seq <= $3 AND seq > 0 ORDER BY seq`}
+	daysByKey = &statement{name: "days_by_key", sql: `SELECT d.* FROM (SELECT unnest($2::integer[]) AS meter,
+			unnest($3::date[]) AS month, unnest($4::text[]) AS customer, unnest($5::date[]) AS day) k
+		CROSS JOIN LATERAL (SELECT meter, customer, day, hours FROM usage_days
+			WHERE tenant_id = $1 AND meter = k.meter AND month = k.month AND customer = k.customer AND day = k.day
+			LIMIT 1) d`}
+	putDays = &statement{name: "put_days", sql: `INSERT INTO usage_days (tenant_id, meter, month, customer, day, hours)
+		SELECT h.tenant_id, unnest($2::integer[]), unnest($3::date[]), unnest($4::text[]), unnest($5::date[]),
+			unnest($6::bytea[])
+		FROM heads h WHERE h.tenant_id = $1
+		ON CONFLICT (tenant_id, meter, month, customer, day) DO UPDATE SET hours = excluded.hours`}
+	daysOfCustomer = &statement{name: "days_of_customer", sql: `SELECT meter, customer, day, hours FROM usage_days
+		WHERE tenant_id = $1 AND meter = $2 AND month = $3 AND customer = $4`}
+	daysOfAll = &statement{name: "days_of_all", sql: `SELECT meter, customer, day, hours FROM usage_days
+		WHERE tenant_id = $1 AND meter = $2 AND month = $3 AND customer > ''`}
 )
 
 // writable distinguishes a replica, or a server that fails over, from one that can commit.

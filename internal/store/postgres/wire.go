@@ -117,6 +117,7 @@ func (a *array) bool(v bool) {
 
 func (a *array) time(m calendar.Micros) { a.int8(int64(m) - epochMicros) }
 func (a *array) month(m calendar.Month) { a.int4(days(m)) }
+func (a *array) day(d calendar.Day)     { a.int4(int32(d) - epochDays) }
 
 func (a *array) amount(v amount.Amount) {
 	at := len(a.buf)
@@ -223,6 +224,8 @@ func (r *reader) time() calendar.Micros { return calendar.Micros(r.int8() + epoc
 func (r *reader) month() calendar.Month {
 	return calendar.MonthOf(calendar.Micros((int64(r.int4()) + epochDays) * microsPerDay))
 }
+
+func (r *reader) day() calendar.Day { return calendar.Day(r.int4() + epochDays) }
 
 func (r *reader) amount() amount.Amount {
 	v := r.next(-1)

@@ -146,7 +146,10 @@ func (f *transfer) commit(a *addition) (ledger.Head, uint64, error) {
 	}
 	r.send(commit, nil)
 	err := f.drain()
-	defer f.s.bell.Ring() // also when nobody knows whether it happened
+	defer func() { // also when nobody knows whether it happened
+		f.s.bell.Ring()
+		f.s.roller.wake(a.tenantID)
+	}()
 	if err == nil {
 		m := f.s.metrics
 		m.transactions.Inc()

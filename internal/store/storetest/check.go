@@ -29,6 +29,7 @@ func CheckLedger(t TB, s store.Store, id string) {
 		b.checkMeters()
 		b.checkCounters()
 		b.checkTallies()
+		b.checkHours()
 		b.checkQuotas()
 		b.checkAudit()
 		return nil

@@ -27,6 +27,7 @@ const (
 	kindCorrection = 'y' // target key, seq of the correcting row →
 	kindMember     = 'u' // counter, generation, member → on time, at all
 	kindTally      = 't' // month, meter → what all customers used
+	kindDay        = 'r' // meter, day → what all customers used by the hour
 )
 
 func key(kind byte, tenant uint32) []byte {

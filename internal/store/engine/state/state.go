@@ -26,7 +26,7 @@ import (
 const checkpointsApart = 8
 
 // Version of the keys and values below. Another one is never read: the state is made again from the journal instead.
-const Version = 3
+const Version = 4
 
 // Options of a state.
 type Options struct {
@@ -50,10 +50,16 @@ type State struct {
 }
 
 // VersionError says that the directory was written by another build.
-type VersionError struct{ Dir, Found string }
+type VersionError struct {
+	Dir   string
+	Found byte
+}
+
+// Older reports whether the build came before this one.
+func (e *VersionError) Older() bool { return e.Found < Version }
 
 func (e *VersionError) Error() string {
-	return fmt.Sprintf("%s holds state version %s, this build has version %d: use the build that wrote it, or run "+
+	return fmt.Sprintf("%s holds state version %d, this build has version %d: use the build that wrote it, or run "+
 		"`tallystick rebuild`", e.Dir, e.Found, Version)
 }
 
@@ -143,7 +149,7 @@ func (s *State) identify(o Options) error {
 		return &DamageError{o.Dir, fmt.Errorf("its meta record has %d bytes", len(b))}
 	}
 	if b[0] != Version {
-		return &VersionError{o.Dir, fmt.Sprint(b[0])}
+		return &VersionError{o.Dir, b[0]}
 	}
 	if [16]byte(b[1:17]) != o.StoreID {
 		return &DamageError{o.Dir, errors.New("it belongs to another store")}

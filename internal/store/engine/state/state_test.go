@@ -340,9 +340,15 @@ func TestForeignStatesAreRefused(t *testing.T) {
 	newer := metaValue(storeID, journal.Position{})
 	newer[0] = Version + 1
 	var version *VersionError
-	if err := tampered(t, newer); !errors.As(err, &version) || !strings.Contains(err.Error(), "version 3") ||
+	if err := tampered(t, newer); !errors.As(err, &version) || version.Older() ||
+		!strings.Contains(err.Error(), fmt.Sprint("version ", Version+1)) ||
 		!strings.Contains(err.Error(), "tallystick rebuild") {
 		t.Errorf("another version: %v", err)
+	}
+	older := metaValue(storeID, journal.Position{})
+	older[0] = Version - 1
+	if err := tampered(t, older); !errors.As(err, &version) || !version.Older() {
+		t.Errorf("an older version: %v", err)
 	}
 	for what, meta := range map[string][]byte{
 		"another store":  metaValue([16]byte{9}, journal.Position{}),
