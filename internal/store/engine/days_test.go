@@ -3,6 +3,7 @@ package engine
 import (
 	"bytes"
 	"context"
+	"errors"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -46,9 +47,15 @@ func recordOne(t *testing.T, e *Engine, id string, at calendar.Micros) {
 func TestADayThatIsBeingSavedDoesNotChange(t *testing.T) {
 	e, _ := openWithDays(t)
 	recordOne(t, e, "a", storetest.Ago(0))
-	e.mu.Lock()
-	saved := e.days.freeze()
-	e.mu.Unlock()
+	var saved []savedDay
+	enough := errors.New("enough")
+	err := e.Update(t.Context(), "acme", func(store.Tx) error { // the decider runs it, which begins checkpoints
+		saved = e.days.freeze()
+		return enough
+	})
+	if !errors.Is(err, enough) {
+		t.Fatal(err)
+	}
 	before := usage.AppendDay(nil, saved[0].value)
 	recordOne(t, e, "b", storetest.Ago(0))
 	if now := usage.AppendDay(nil, saved[0].value); !bytes.Equal(before, now) {
@@ -61,7 +68,9 @@ func TestADayThatIsBeingSavedDoesNotChange(t *testing.T) {
 // when they are asked for or changed.
 func TestDaysLeaveMemory(t *testing.T) {
 	e, _ := openWithDays(t)
+	e.mu.Lock()
 	e.days.limit = 3
+	e.mu.Unlock()
 	day := calendar.Day(1).Hour(0)
 	for i := range 9 {
 		recordOne(t, e, string(rune('a'+i)), storetest.Ago(0)-calendar.Micros(i)*day)

@@ -9,8 +9,8 @@
 // transaction, history.go shows the rules what it fetched, write.go is all that is ever written, tree.go is what the
 // tables have of a ledger's tree and prune.go what they keep of rows that leave, entities.go and lookup.go keep and
 // find entities of every kind, resident.go is what a node holds decoded, update.go, import.go and view.go are the rest
-// of the port, roller.go adds usage up by the hour and hours.go reads what it has, guard.go is what must hold for the walls between tenants to stand, and fault.go says which failures are
-// tried again.
+// of the port, roller.go adds usage up by the hour and hours.go reads what it has, guard.go is what must hold for the
+// walls between tenants to stand, and fault.go says which failures are tried again.
 package postgres
 
 import (

@@ -17,7 +17,8 @@ const (
 // The tables, and those whose rows the serving role can neither change nor take away.
 var (
 	tables = []string{"entities", "entity_terms", "critical_kinds", "used_meters", "heads", "sections", "usage_events",
-		"entries", "changes", "tiles", "leaves", "counters", "members", "tallies", "followings", "rollups", "usage_days"}
+		"entries", "changes", "tiles", "leaves", "counters", "members", "tallies", "followings", "rollups",
+		"usage_days"}
 	appendOnly = []string{"sections", "usage_events", "entries", "changes", "tiles", "leaves", "entity_terms",
 		"critical_kinds", "used_meters"}
 	// Of these it may take rows away: of entities, those that expire.
