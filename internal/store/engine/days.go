@@ -159,7 +159,8 @@ func (v *view) Hours(q store.HourQuery, fn func(*store.Hour) error) (upTo uint64
 	if v.tx != nil || q.ByCustomer() || !usage.RollsUp(m.Aggregation) {
 		return 0, false, nil
 	}
-	if err := v.resident.Horizon.Missing(0, store.RowHint{From: q.From, To: q.To, Events: true}, v.hasLeft); err != nil {
+	hint := store.RowHint{From: q.From, To: q.To, Events: true}
+	if err := v.resident.Horizon.Missing(0, hint, v.hasLeft); err != nil {
 		return 0, false, err
 	}
 	if v.frozen {
