@@ -180,6 +180,11 @@ bench-windows: deps ## Measure a month by hour beside PostgreSQL and DuckDB, sin
 	(cd internal/store/engine/slice/testdata/duckdb && go build -o $(CURDIR)/bin/tools/duckdb .)
 	bin/tallystick-versus windows --duckdb bin/tools/duckdb --json bin/bench-windows.json $(BENCH)
 
+.PHONY: bench-hours
+bench-hours: deps ## Measure a month by hour over all customers on both stores, during and after ingest (BENCH='--postgres-rows 1000000')
+	go build -o bin/tallystick-versus ./cmd/tallystick-versus
+	bin/tallystick-versus hours --json bin/bench-hours.json $(BENCH)
+
 .PHONY: bench-pg-growth
 bench-pg-growth: deps ## Measure the PostgreSQL store at PG_ROWS (1 M and 20 M) rows: some 12 GB of disk
 	go build -o bin/tallystick-versus ./cmd/tallystick-versus

@@ -87,7 +87,7 @@ and prints medians, ratios and the design's targets. PostgreSQL is a private one
 		"where stores live while they are measured (default: the temporary folder)")
 	c.PersistentFlags().StringVar(&file, "json", "", "also write the figures to this file")
 	c.AddCommand(newGrowthCommand(&o.Dir, &file), newGrowthChildCommand(), newFairnessCommand(&o.Dir, &file),
-		newCallerCommand(), newPgGrowthCommand(&file), newWindowsCommand(&o.Dir, &file),
+		newCallerCommand(), newPgGrowthCommand(&file), newWindowsCommand(&o.Dir, &file), newHoursCommand(&o.Dir, &file),
 		newSlowCommandLine(&o.Dir, &file), newSlowServerCommand(), newSlowCommand(),
 		newCustomersCommand(&o.Dir, &file), newCustomersChildCommand())
 	return c

@@ -225,7 +225,7 @@ func applyCorrection(st State, c *Counter, m *meter.Meter, o *Outcome, row *Row,
 		tally.Used, _ = tally.Used.Add(change)
 	}
 	if day != nil {
-		day.Fold(m.Aggregation, row, o, done)
+		day.Correct(m.Aggregation, o, done, row.Time, target)
 	}
 	st.Correct(target, o.Meter, next)
 	if o.Why != OnTime {

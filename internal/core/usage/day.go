@@ -24,7 +24,7 @@ type Hour struct {
 
 // Day is what was used of a meter in the hours of one day, by one customer or by all of them. Its zero value is empty.
 type Day struct {
-	at    [calendar.HoursPerDay]uint8 // hour → its place in hours, one up; zero: nothing was used
+	place [calendar.HoursPerDay]uint8 // of an hour in hours, one up; zero: nothing was used
 	hours []Hour
 }
 
@@ -43,24 +43,24 @@ func dayOf(st State, m *meter.Meter, t calendar.Micros) (*Day, error) {
 
 // Hour returns an hour of the day, nil when nothing was ever used in it.
 func (d *Day) Hour(i int) *Hour {
-	if d.at[i] == 0 {
+	if d.place[i] == 0 {
 		return nil
 	}
-	return &d.hours[d.at[i]-1]
+	return &d.hours[d.place[i]-1]
 }
 
 // make returns an hour of the day, new if there was none.
 func (d *Day) make(i int) *Hour {
-	if d.at[i] == 0 {
+	if d.place[i] == 0 {
 		d.hours = append(d.hours, Hour{})
-		d.at[i] = uint8(len(d.hours))
+		d.place[i] = uint8(len(d.hours))
 	}
-	return &d.hours[d.at[i]-1]
+	return &d.hours[d.place[i]-1]
 }
 
 // Clone gives the day memory of its own.
 func (d *Day) Clone() *Day {
-	c := &Day{at: d.at, hours: slices.Clone(d.hours)}
+	c := &Day{place: d.place, hours: slices.Clone(d.hours)}
 	for i := range c.hours {
 		if last := c.hours[i].last; last != nil {
 			own := *last
@@ -70,29 +70,32 @@ func (d *Day) Clone() *Day {
 	return c
 }
 
-// Fold takes one outcome of a row into the day, which is that of the row's time. done is what corrections did before to
-// the fact that the row corrects; it is not looked at otherwise.
-func (d *Day) Fold(a meter.Aggregation, row *Row, o *Outcome, done Corrected) {
-	_, i := calendar.DayOf(row.Time)
-	h := d.make(i)
-	switch {
-	case h.Lost:
-	case row.IsCorrection():
-		h.correct(a, row, done.all(o.Base), done.with(o).all(o.Base))
-	default:
-		h.add(a, o.Value, row.Time, row.Key)
+// Add takes a fact into the day, which is that of its time. Only a meter that keeps the last fact looks at the key.
+func (d *Day) Add(a meter.Aggregation, v amount.Amount, t calendar.Micros, k Key) {
+	if h := d.at(t); !h.Lost {
+		h.add(a, v, t, k)
 	}
 }
 
-// correct replaces a fact's effective quantity.
-func (h *Hour) correct(a meter.Aggregation, row *Row, from, to Effective) {
-	target := KeyOfID(row.Corrects)
+// Correct takes a correction into the day: o is its outcome, done what corrections did before to the fact, whose time
+// and key these are.
+func (d *Day) Correct(a meter.Aggregation, o *Outcome, done Corrected, t calendar.Micros, target Key) {
+	h := d.at(t)
+	if h.Lost {
+		return
+	}
+	from, to := done.all(o.Base), done.with(o).all(o.Base)
 	if from.Counts {
-		h.take(a, from.Quantity, to, row.Time, target)
+		h.take(a, from.Quantity, to, t, target)
 	}
 	if to.Counts && !h.Lost {
-		h.add(a, to.Quantity, row.Time, target)
+		h.add(a, to.Quantity, t, target)
 	}
+}
+
+func (d *Day) at(t calendar.Micros) *Hour {
+	_, i := calendar.DayOf(t)
+	return d.make(i)
 }
 
 // add folds one fact.

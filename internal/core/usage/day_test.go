@@ -23,12 +23,12 @@ type hourStep struct {
 }
 
 func (s hourStep) into(d *usage.Day, a meter.Aggregation) {
-	row := &usage.Row{Event: usage.Event{Time: noon + s.at, Corrects: s.corrects}, Key: usage.KeyOfID(s.id)}
-	o := &usage.Outcome{Value: parsed(s.value)}
-	if s.base != "" {
-		o.Base = parsed(s.base)
+	if s.corrects == "" {
+		d.Add(a, parsed(s.value), noon+s.at, usage.KeyOfID(s.id))
+		return
 	}
-	d.Fold(a, row, o, s.done)
+	o := &usage.Outcome{Value: parsed(s.value), Base: parsed(s.base)}
+	d.Correct(a, o, s.done, noon+s.at, usage.KeyOfID(s.corrects))
 }
 
 // One case, one line: what happens in an hour, and what it then holds.

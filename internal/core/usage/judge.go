@@ -238,7 +238,7 @@ func applyFact(st State, m *meter.Meter, o *Outcome, row *Row, t touch) {
 		t.tally.Used = t.used
 	}
 	if t.day != nil {
-		t.day.Fold(m.Aggregation, row, o, Corrected{})
+		t.day.Add(m.Aggregation, o.Value, row.Time, row.Key)
 	}
 	if o.Why == OnTime {
 		t.counter.add(o, row.Time, row.Key, t.seenOnTime, t.seen)

@@ -38,6 +38,19 @@ func NewCatalog(salt [32]byte, meters []*meter.Meter) *Catalog {
 // Slug returns the meter of that slug, or nil.
 func (c *Catalog) Slug(slug string) *meter.Meter { return c.slugs[slug] }
 
+// Has reports whether a meter folds so. A tenant without a catalog has none.
+func (c *Catalog) Has(a meter.Aggregation) bool {
+	if c == nil {
+		return false
+	}
+	for _, m := range c.slugs {
+		if m.Aggregation == a {
+			return true
+		}
+	}
+	return false
+}
+
 // Number returns the meter of that number, or nil. A tenant without a catalog has none.
 func (c *Catalog) Number(n uint32) *meter.Meter {
 	if c == nil {

@@ -50,17 +50,12 @@ type hours struct {
 // readTail reads the rows that the roller has not come to.
 func (h *hours) readTail(rolled uint64) error {
 	if rolled < h.base {
-		err := h.ask(rowsToRollUp, h.tail.take, int8Param(int64(rolled)), int8Param(int64(h.base)))
-		if err != nil {
+		if err := h.tail.read(h.ask, rolled, h.base); err != nil {
 			return err
 		}
 	}
-	before, err := h.tail.correctedBefore(h.ask)
-	if err != nil {
-		return err
-	}
 	first, last := h.query.Days()
-	h.tail.plan(before, func(n dayName) bool {
+	h.tail.plan(func(n dayName) bool {
 		return n.meter == h.query.Meter && n.day >= first && n.day <= last && h.wants(n.customer)
 	})
 	return nil

@@ -10,7 +10,7 @@ import (
 // to, so that it may take its time: it lets rows gather, and rests between two transactions for as long as one takes.
 const (
 	// gatherFor is how long rows gather before they are added up. A reader finds no more than it can add up quickly.
-	gatherFor = 500 * time.Millisecond
+	gatherFor = time.Second
 	// lookEvery is how often it looks for ledgers whose node has died before it added up what it committed.
 	lookEvery = 30 * time.Second
 	// restAtMost bounds the rest between two transactions.

@@ -7,6 +7,7 @@ import (
 	"github.com/tallystick/tallystick/internal/core/amount"
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/core/ledger"
+	"github.com/tallystick/tallystick/internal/core/meter"
 	"github.com/tallystick/tallystick/internal/core/usage"
 )
 
@@ -23,75 +24,104 @@ type dayName struct {
 
 func (n dayName) month() calendar.Month { return calendar.MonthOf(n.day.Hour(0)) }
 
+// rolledRow is a row without what adding up does not look at. Thousands of them are held at once.
+type rolledRow struct {
+	seq      uint64
+	time     calendar.Micros
+	customer string
+	corrects string
+	key      usage.Key       // only where a meter keeps the last fact
+	plain    usage.Outcome   // of a row that says no more than its columns
+	outcomes []usage.Outcome // of any other
+}
+
+// foldings are what rows do to days.
+type foldings struct {
+	set       *residentSet
+	rows      []rolledRow
+	customers map[string]string // each name once
+	before    correctedBefore
+	days      map[dayName][]folding // in order of the rows
+}
+
 // folding is what a row does to one day.
 type folding struct {
-	row     *usage.Row
+	row     *rolledRow
 	outcome *usage.Outcome
-	done    usage.Corrected // before the row
 }
 
-// foldings are what rows do to days, day by day and in order of their rows.
-type foldings struct {
-	set  *residentSet
-	days map[dayName][]folding
-	rows []rolledRow
-}
-
-// rolledRow is a row without what adding up does not look at.
-type rolledRow struct {
-	seq uint64
-	usage.Row
+// read reads rows, from one number to another, and what corrections did before to the facts that they correct.
+func (f *foldings) read(ask asking, after, upTo uint64) error {
+	f.customers = map[string]string{}
+	err := ask(rowsToRollUp, f.take, int8Param(int64(after)), int8Param(int64(upTo)),
+		[]byte{boolByte(f.set.Catalog.Has(meter.Last))})
+	if err != nil {
+		return err
+	}
+	targets := f.targets()
+	if len(targets) == 0 {
+		return nil
+	}
+	each := eachRow(func(in *reader) (ledger.Row, error) { return readEvent(in, f.set) }, f.before.take)
+	return ask(corrections, each, textsParam(targets))
 }
 
 // take reads a row of rowsToRollUp.
 func (f *foldings) take(in *reader) error {
-	r := rolledRow{seq: uint64(in.int8())}
-	r.Time, r.Quantity, r.Customer, r.Meter, r.Corrects = in.time(), in.amount(), in.text(), in.text(), in.text()
+	r := rolledRow{seq: uint64(in.int8()), time: in.time(), plain: usage.Outcome{Value: in.amount()}}
+	customer, slug := in.next(-1), in.next(-1)
+	r.corrects = in.text()
 	key, plain, outcomes := in.text(), in.isNull(), in.next(-1)
 	if in.err != nil {
 		return in.err
 	}
-	if key == "" {
-		return fmt.Errorf("row %d has no key: %w", r.seq, errDefect)
+	name, known := f.customers[string(customer)]
+	if !known {
+		name = string(customer)
+		f.customers[name] = name
 	}
-	r.Key = usage.Key{Space: usage.Space(key[0]), Name: key[1:]}
+	r.customer = name
+	if key != "" {
+		r.key = usage.Key{Space: usage.Space(key[0]), Name: key[1:]}
+	}
 	if plain {
-		number, ok := f.set.numberOf(r.Meter)
+		number, ok := f.set.numberOf(string(slug))
 		if !ok {
-			return fmt.Errorf("row %d names meter %q, which does not exist", r.seq, r.Meter)
+			return fmt.Errorf("row %d names meter %q, which does not exist", r.seq, slug)
 		}
-		r.Outcomes = []usage.Outcome{{Meter: number, Value: r.Quantity}}
-		f.rows = append(f.rows, r)
-		return nil
-	}
-	var err error
-	if r.Outcomes, err = readOutcomes(outcomes); err != nil {
-		return fmt.Errorf("read the outcomes of row %d: %w", r.seq, err)
+		r.plain.Meter = number
+	} else {
+		var err error
+		if r.outcomes, err = readOutcomes(outcomes); err != nil {
+			return fmt.Errorf("read the outcomes of row %d: %w", r.seq, err)
+		}
 	}
 	f.rows = append(f.rows, r)
 	return nil
 }
 
-// plan says what the rows do to which days. Wanted names the days to look at.
-func (f *foldings) plan(before *correctedBefore, wanted func(dayName) bool) {
+// plan says what the rows do to which days. Wanted names the days to look at; nil: all.
+func (f *foldings) plan(wanted func(dayName) bool) {
 	f.days = map[dayName][]folding{}
 	for i := range f.rows {
 		r := &f.rows[i]
-		day, _ := calendar.DayOf(r.Time)
-		for j := range r.Outcomes {
-			o := &r.Outcomes[j]
-			if m := f.set.Catalog.Number(o.Meter); m == nil || !usage.RollsUp(m.Aggregation) {
-				continue
-			}
-			x := folding{row: &r.Row, outcome: o}
-			if r.IsCorrection() {
-				x.done = before.of(usage.KeyOfID(r.Corrects), o.Meter, r.seq)
-			}
-			for _, customer := range [...]string{"", r.Customer} {
-				if n := (dayName{o.Meter, customer, day}); wanted == nil || wanted(n) {
-					f.days[n] = append(f.days[n], x)
-				}
-			}
+		if r.outcomes == nil {
+			f.planOutcome(folding{r, &r.plain}, wanted)
+		}
+		for j := range r.outcomes {
+			f.planOutcome(folding{r, &r.outcomes[j]}, wanted)
+		}
+	}
+}
+
+func (f *foldings) planOutcome(x folding, wanted func(dayName) bool) {
+	if m := f.set.Catalog.Number(x.outcome.Meter); m == nil || !usage.RollsUp(m.Aggregation) {
+		return
+	}
+	day, _ := calendar.DayOf(x.row.time)
+	for _, customer := range [...]string{"", x.row.customer} {
+		if n := (dayName{x.outcome.Meter, customer, day}); wanted == nil || wanted(n) {
+			f.days[n] = append(f.days[n], x)
 		}
 	}
 }
@@ -100,7 +130,13 @@ func (f *foldings) plan(before *correctedBefore, wanted func(dayName) bool) {
 func (f *foldings) fold(n dayName, d *usage.Day) {
 	a := f.set.Catalog.Number(n.meter).Aggregation
 	for _, x := range f.days[n] {
-		d.Fold(a, x.row, x.outcome, x.done)
+		r, o := x.row, x.outcome
+		if r.corrects == "" {
+			d.Add(a, o.Value, r.time, r.key)
+			continue
+		}
+		target := usage.KeyOfID(r.corrects)
+		d.Correct(a, o, f.before.of(target, o.Meter, r.seq), r.time, target)
 	}
 }
 
@@ -109,7 +145,7 @@ func (f *foldings) targets() []string {
 	seen := map[string]bool{}
 	var out []string
 	for i := range f.rows {
-		if id := f.rows[i].Corrects; id != "" && !seen[id] {
+		if id := f.rows[i].corrects; id != "" && !seen[id] {
 			seen[id] = true
 			out = append(out, id)
 		}
@@ -188,14 +224,10 @@ func (s *Store) rollUpOn(ctx context.Context, c *session, tenantID string) (rows
 	if f.set, err = s.setOf(ctx, c, tenantID, &h); err != nil {
 		return 0, false, err
 	}
-	if err := ask(rowsToRollUp, f.take, int8Param(int64(from)), int8Param(int64(to))); err != nil {
+	if err := f.read(ask, from, to); err != nil {
 		return 0, false, err
 	}
-	before, err := f.correctedBefore(ask)
-	if err != nil {
-		return 0, false, err
-	}
-	f.plan(before, nil)
+	f.plan(nil)
 	if err := f.write(ctx, c, id, to); err != nil {
 		return 0, false, err
 	}
@@ -213,17 +245,6 @@ func (s *Store) setOf(ctx context.Context, c *session, tenantID string, h *head)
 
 // asking runs statements about one tenant, which is their first parameter.
 type asking func(st *statement, each func(*reader) error, params ...[]byte) error
-
-// correctedBefore reads what corrections did to the facts that rows correct.
-func (f *foldings) correctedBefore(ask asking) (*correctedBefore, error) {
-	out := &correctedBefore{}
-	targets := f.targets()
-	if len(targets) == 0 {
-		return out, nil
-	}
-	read := eachRow(func(in *reader) (ledger.Row, error) { return readEvent(in, f.set) }, out.take)
-	return out, ask(corrections, read, textsParam(targets))
-}
 
 // write brings the days up to date and commits.
 func (f *foldings) write(ctx context.Context, c *session, id []byte, to uint64) error {

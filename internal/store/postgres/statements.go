@@ -242,7 +242,7 @@ var (
 	dropRollup = &statement{name: "drop_rollup", sql: `WITH days AS (DELETE FROM usage_days WHERE tenant_id = $1)
 		UPDATE rollups SET seq = 0 WHERE tenant_id = $1`}
 	rowsToRollUp = &statement{name: "rows_to_roll_up", choosy: true, sql: `SELECT seq, time, quantity, customer, meter,
-			corrects, key, outcomes
+			corrects, CASE WHEN $4 THEN key END, outcomes
 		FROM usage_events WHERE tenant_id = $1 AND seq > $2 AND seq <= $3 AND seq > 0 ORDER BY seq`}
 	daysByKey = &statement{name: "days_by_key", sql: `SELECT d.* FROM (SELECT unnest($2::integer[]) AS meter,
 			unnest($3::date[]) AS month, unnest($4::text[]) AS customer, unnest($5::date[]) AS day) k
