@@ -169,7 +169,7 @@ func (m *mover) reserve(ctx context.Context) (release func(), err error) {
 func openEnd(ctx context.Context, name string, fatal func(error)) (store.Store, error) {
 	s := defaultSettings()
 	if isDatabase(name) {
-		s.Store = name
+		s.Store, s.Postgres.Rollups = name, false // the first server adds up what came
 	} else {
 		s.Data = name
 	}

@@ -117,6 +117,9 @@ type DatabaseSetting struct {
 	ConnectTimeout time.Duration `yaml:"connect_timeout"`
 	// SkipMigrations leaves the schema to `tallystick migrate`. Default false: a start brings it up to date.
 	SkipMigrations bool `yaml:"skip_migrations"`
+	// Rollups has this node add usage up by the hour, in turns with the others. Default true; without any node that
+	// does, questions about usage fold the rows.
+	Rollups bool `yaml:"rollups"`
 }
 
 // PeriodSettings say when months are closed without anybody asking.
@@ -179,7 +182,7 @@ func defaultSettings() Settings {
 		Engine: EngineSetting{SegmentBytes: 64 << 20, CheckpointBytes: 64 << 20, IndexEntries: 1 << 20,
 			Slices: true},
 		Postgres: DatabaseSetting{StatementTimeout: 30 * time.Second, LockTimeout: 10 * time.Second,
-			ConnectTimeout: 5 * time.Second},
+			ConnectTimeout: 5 * time.Second, Rollups: true},
 		Periods:   PeriodSettings{CheckEvery: time.Minute},
 		Requests:  RequestSettings{Keep: idempotency.DefaultKeep, KeysPerSecond: 1000},
 		Retention: RetentionSettings{Region: "us-east-1", Every: 24 * time.Hour},

@@ -26,7 +26,7 @@ func openStore(ctx context.Context, s *Settings, o engine.Options) (store.Store,
 		db, err := postgres.Open(ctx, postgres.Options{URL: s.Store, MaxConns: p.MaxConns,
 			StatementTimeout: p.StatementTimeout,
 			LockTimeout:      p.LockTimeout, ConnectTimeout: p.ConnectTimeout, SkipMigrations: p.SkipMigrations,
-			Metrics: o.Metrics})
+			NoRollups: !p.Rollups, Metrics: o.Metrics})
 		if err != nil {
 			return nil, err // not a nil pointer in an interface
 		}
@@ -53,7 +53,7 @@ func (p *place) flags(c *cobra.Command) {
 // open opens what is there; it makes nothing.
 func (p *place) open(c *cobra.Command) (store.Store, error) {
 	s := defaultSettings()
-	s.Data, s.Store, s.Postgres.SkipMigrations = p.data, p.store, true
+	s.Data, s.Store, s.Postgres.SkipMigrations, s.Postgres.Rollups = p.data, p.store, true, false
 	switch {
 	case isDatabase(p.store):
 	case p.store != embedded:

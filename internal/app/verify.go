@@ -138,7 +138,7 @@ func verifyData(ctx context.Context, o engine.Options, bar func(string) *progres
 
 // verifyDatabase examines the books of a database; its files are the database's own business.
 func verifyDatabase(ctx context.Context, url string, bar func(string) *progressBar) (report verify.Report, err error) {
-	s, err := postgres.Open(ctx, postgres.Options{URL: url, SkipMigrations: true})
+	s, err := postgres.Open(ctx, postgres.Options{URL: url, SkipMigrations: true, NoRollups: true})
 	if err != nil {
 		return report, err
 	}

@@ -282,8 +282,9 @@ func (r *HoursResult) Print(w io.Writer) {
 	fmt.Fprintf(w, "\na month by hour over all customers, %d of them\n%12s %10s %12s %22s %12s %22s\n", r.Customers, "",
 		"rows", "ingest", "during (worst)", "right after", "at rest (worst)")
 	for _, t := range r.Stores {
-		fmt.Fprintf(w, "%12s %10s %10s/s %10.1f ms (%5.1f) %9.1f ms %10.1f ms (%5.1f)\n", t.Name, count(float64(t.Rows)),
-			count(t.Rate), 1e3*t.During.Median, 1e3*t.During.Worst, 1e3*t.After, 1e3*t.AtRest.Median,
+		fmt.Fprintf(w, "%12s %10s %10s/s %10.1f ms (%5.1f) %9.1f ms %10.1f ms (%5.1f)\n", t.Name,
+			count(float64(t.Rows)), count(t.Rate), 1e3*t.During.Median, 1e3*t.During.Worst, 1e3*t.After,
+			1e3*t.AtRest.Median,
 			1e3*t.AtRest.Worst)
 	}
 	if r.Alone > 0 {

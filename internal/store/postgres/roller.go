@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/tallystick/tallystick/internal/store"
 )
 
 // The roller adds usage up by the hour beside the commits, one tenant after the other. Readers add what it has not come
@@ -132,6 +134,44 @@ func (s *Store) behind(ctx context.Context, fn func(tenantID string)) error {
 		})
 		if err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// RebuildHours drops what was added up and adds it up again. Report, unless nil, gets how many rows it has come to, of
+// how many. Nodes that serve meanwhile read rows where hours are missing.
+func (s *Store) RebuildHours(ctx context.Context, report func(done, total uint64)) error {
+	if report == nil {
+		report = func(uint64, uint64) {}
+	}
+	all, total, done := []store.Grown{}, uint64(0), uint64(0)
+	for after := ""; ; {
+		some, err := s.Heads(ctx, after, behindAtOnce)
+		if err != nil {
+			return err
+		}
+		if len(some) == 0 {
+			break
+		}
+		all, after = append(all, some...), some[len(some)-1].Tenant
+	}
+	for _, g := range all {
+		total += g.Seq
+	}
+	for _, g := range all {
+		drop := func(r *roundTrip) { r.send(dropRollup, nil, []byte(g.Tenant)) }
+		if err := s.moving(ctx, g.Tenant, drop); err != nil {
+			return err
+		}
+		for more := true; more; {
+			var rows int
+			var err error
+			if rows, more, err = s.rollUp(ctx, g.Tenant); err != nil {
+				return err
+			}
+			done += uint64(rows)
+			report(done, max(total, done))
 		}
 	}
 	return nil

@@ -314,9 +314,9 @@ func readDay(in *reader) (dayName, *usage.Day, error) {
 	}
 	d, err := usage.ReadDay(hours)
 	if err != nil {
-		err = fmt.Errorf("usage_days of meter %d, customer %q on %s: %w: empty rollups and "+
-			"usage_days, which fill again",
-			n.meter, n.customer, n.day.Hour(0), err)
+		err = fmt.Errorf("hours of meter %d, customer %q, on %s: %w: run `tallystick rebuild --store`, which adds "+
+			"them "+
+			"up again", n.meter, n.customer, n.day.Hour(0), err)
 	}
 	return n, d, err
 }
