@@ -40,6 +40,14 @@ func TestALedgerMovesToADatabaseAndBack(t *testing.T) {
 	}
 	onlyRead(t, settings, key, shownStore(&Settings{Store: url}))
 	run(t, 0, "verify", "--store", url)
+	if out := run(t, 0, "rebuild", "--store", url); !strings.Contains(out, "ok: hours added up again from ") {
+		t.Errorf("rebuild: %s", out)
+	}
+	run(t, 0, "verify", "--store", url)
+	if out := run(t, 0, "rebuild", "--store", url, "--json"); !strings.Contains(out, `"ok":true,"rows":`) {
+		t.Errorf("rebuild: %s", out)
+	}
+	run(t, 2, "rebuild", "--store", "mysql://there")
 
 	settings.Store = url
 	s = mustStart(t, settings)

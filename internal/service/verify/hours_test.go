@@ -96,7 +96,8 @@ func TestHoursAreVerified(t *testing.T) {
 			}
 			return true
 		}, "facts at the max"},
-		"an hour is missing": {func(h *store.Hour) bool { return h.At == 0 || !ofAll(h) }, "hour of peak by all customers"},
+		"an hour is missing": {func(h *store.Hour) bool { return h.At == 0 || !ofAll(h) },
+			"hour of peak by all customers"},
 		"a customer's hour is missing": {func(h *store.Hour) bool { return h.At == 0 || ofAll(h) },
 			"hour of peak by a customer"},
 		"an hour too many": {func(h *store.Hour) bool {
