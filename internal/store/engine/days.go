@@ -182,7 +182,8 @@ func (v *view) Hours(q store.HourQuery, fn func(*store.Hour) error) (upTo uint64
 	if err != nil {
 		return 0, false, err
 	}
-	v.head = v.b.published.Load().head
+	now := v.b.published.Load() // rows that came meanwhile may name meters that came meanwhile
+	v.head, v.resident = now.head, now.resident
 	return upTo, true, v.savedHours(&snapshot.Reader, q, live, fn)
 }
 

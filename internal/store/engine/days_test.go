@@ -88,3 +88,41 @@ func TestDaysLeaveMemory(t *testing.T) {
 	recordOne(t, e, "again", storetest.Ago(0)-8*day)
 	storetest.CheckLedger(t, e, "acme")
 }
+
+// Given a view, when a meter and its first fact come after it began, then hours move the view on to where they are, and
+// the rows up to there can be read with it.
+func TestHoursMoveTheViewOn(t *testing.T) {
+	e, _ := openWithDays(t)
+	recordOne(t, e, "a", storetest.Ago(0))
+	hours := store.HourQuery{Meter: 1, From: storetest.Month.Start(), To: storetest.Month.End()}
+	err := e.View(t.Context(), "acme", func(v store.View) error {
+		before := v.Head().Seq
+		err := e.Update(t.Context(), "acme", func(tx store.Tx) error {
+			return storetest.PutMeter(tx, storetest.NewMeter("later", meter.Sum))
+		})
+		if err != nil {
+			return err
+		}
+		later := storetest.Fact("b", "later", "c", storetest.Ago(0), "1")
+		if _, err := e.Record(t.Context(), store.Batch{Tenant: "acme", Events: []usage.Event{later}}); err != nil {
+			return err
+		}
+		upTo, kept, err := v.Hours(hours, func(*store.Hour) error { return nil })
+		if err != nil || !kept || upTo <= before || v.Head().Seq < upTo {
+			t.Errorf("hours up to row %d of %d, kept %t: %v", upTo, v.Head().Seq, kept, err)
+		}
+		rows := 0
+		err = v.Slice(store.SliceQuery{Meter: 2, From: hours.From, To: hours.To, UpTo: upTo},
+			func(s *store.Slice) error {
+				rows += s.Len()
+				return nil
+			})
+		if rows != 1 {
+			t.Errorf("%d rows of the new meter", rows)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
