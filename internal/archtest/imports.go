@@ -76,6 +76,7 @@ var trunks = []struct {
 	{"internal/kafkatest", harness},
 	{"internal/natstest", harness},
 	{"internal/loopback", harness},
+	{"internal/thorough", harness},
 }
 
 func roomOf(dir string) room {

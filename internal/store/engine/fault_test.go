@@ -77,7 +77,7 @@ func TestDiskFailsAtEveryOperation(t *testing.T) {
 			t.Run(fmt.Sprintf("%v/%s", fault, under), func(t *testing.T) {
 				t.Parallel()
 				failed, fatal := 0, 0
-				for at := int64(0); ; at += faultStride {
+				for at := int64(0); ; at += int64(faultStride) {
 					d := &disk{MemFS: vfs.NewCrashableMem(), under: under, at: at, fault: fault}
 					s := &faultStory{disk: d, log: &diary{}, clock: storetest.NewClock()}
 					unhung(t, fmt.Sprintf("with %v at operation %d under %s", fault, at, under), s.play)

@@ -50,7 +50,7 @@ func TestEveryFlippedBitIsFoundOrHarmless(t *testing.T) {
 	close(jobs)
 	wg.Wait()
 	t.Logf("%d bits: %d found, %d harmless", f.tried.Load(), f.found.Load(), f.tried.Load()-f.found.Load())
-	if f.found.Load() < 2000/flipStride {
+	if f.found.Load() < int64(2000/flipStride) {
 		t.Errorf("only %d flips were found: the test did not test", f.found.Load())
 	}
 }
@@ -158,7 +158,7 @@ func (f *flips) each(t *testing.T, path string, do func(flip)) {
 			if b == 0 {
 				stride = zeros
 			}
-			if count++; count%(stride*flipStride) == 0 {
+			if count++; count%(stride*int64(flipStride)) == 0 {
 				do(flip{path, int64(at), bit, b == 0})
 			}
 		}

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"flag"
+	"strconv"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -16,7 +17,7 @@ import (
 // the tests of failing disks, keeps its own: it cannot be closed any more.
 func TestMain(m *testing.M) {
 	// before the command line is read, which may set it again
-	if err := flag.Set("rapid.checks", rapidChecks); err != nil {
+	if err := flag.Set("rapid.checks", strconv.Itoa(rapidChecks)); err != nil {
 		panic(err)
 	}
 	const pebble = "github.com/cockroachdb/pebble/v2"

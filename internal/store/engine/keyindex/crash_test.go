@@ -11,6 +11,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/tallystick/tallystick/internal/thorough"
 )
 
 // crash is what the disk may hold if the power fails before an operation.
@@ -25,13 +27,13 @@ type crash struct {
 // was not synced, and with a random half of it. Each time the index must open, hold
 // exactly what lies before its mark, and go on from there.
 func TestPowerFailsBeforeEveryOperation(t *testing.T) {
-	testCrashes(t, 0, 1)
+	testCrashes(t, 0, thorough.Choose(5, 1))
 }
 
 // The same on a disk that often fails to sync the directory, before and after the
 // manifest was renamed: then both manifests may come back, and both must be whole.
 func TestPowerFailsAfterFailedSyncs(t *testing.T) {
-	testCrashes(t, 30, 3)
+	testCrashes(t, 30, thorough.Choose(11, 3))
 }
 
 const crashEntries, crashMemory = 20, 1

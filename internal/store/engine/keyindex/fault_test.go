@@ -8,7 +8,12 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/tallystick/tallystick/internal/thorough"
 )
+
+// faultStride is how many operations lie between two that fail first.
+var faultStride = int64(thorough.Choose(7, 1))
 
 // faults makes operations fail: from the n-th on while it lasts, or only the n-th.
 type faults struct {
@@ -66,7 +71,7 @@ func TestEveryOperationFailsOnce(t *testing.T) {
 }
 
 func testFaults(t *testing.T, failure error, kind func(errorfs.Op) bool, once bool) {
-	for n := int64(1); ; n++ {
+	for n := int64(1); ; n += faultStride {
 		mem := newFS(t)
 		mustClose(t, mustOpen(t, mem, faultMemory)) // creation has its own test
 		f := &faults{from: n, once: once, err: failure, kind: kind}

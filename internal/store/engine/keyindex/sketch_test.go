@@ -2,7 +2,6 @@ package keyindex
 
 import (
 	"math/rand/v2"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -199,6 +198,7 @@ func TestProbesOfOldViewsBesideSketches(t *testing.T) {
 	const n = 1500
 	var owner sync.RWMutex
 	var inserted atomic.Int64
+	grown := sync.NewCond(&sync.Mutex{}) // inserted is more than it was
 	var wg sync.WaitGroup
 	for r := range uint64(3) {
 		wg.Go(func() {
@@ -215,9 +215,12 @@ func TestProbesOfOldViewsBesideSketches(t *testing.T) {
 				for i := range keys {
 					keys[i] = hashOf(uint64(from) + uint64(i))
 				}
-				for inserted.Load() < min(n, known+rng.Int64N(40)) { // the view grows old meanwhile
-					runtime.Gosched()
+				age := rng.Int64N(1 + rng.Int64N(40)) // most views are young
+				grown.L.Lock()
+				for inserted.Load() < min(n, known+age) {
+					grown.Wait()
 				}
+				grown.L.Unlock()
 				err = v.probe(keys, out)
 				at := Epoch(v.flushed)
 				x.unpin(v)
@@ -237,7 +240,10 @@ func TestProbesOfOldViewsBesideSketches(t *testing.T) {
 		owner.Lock()
 		fill(x, i, i+1)
 		owner.Unlock()
+		grown.L.Lock()
 		inserted.Store(int64(i + 1))
+		grown.L.Unlock()
+		grown.Broadcast()
 		if i%100 == 99 {
 			if err := x.settle(); err != nil {
 				t.Error(err)

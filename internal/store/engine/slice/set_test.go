@@ -16,6 +16,7 @@ import (
 	"github.com/tallystick/tallystick/internal/core/amount"
 	"github.com/tallystick/tallystick/internal/core/calendar"
 	"github.com/tallystick/tallystick/internal/store"
+	"github.com/tallystick/tallystick/internal/thorough"
 )
 
 // Given any journal, when it is sliced in any parts, merged, closed, opened and damaged in any order, then the slices
@@ -218,7 +219,7 @@ func TestEveryFlippedByteIsReadAround(t *testing.T) {
 		if name == manifestName {
 			continue
 		}
-		for range 10 {
+		for range thorough.Choose(4, 10) {
 			fs := copied(t, base)
 			s := openTiny(t, fs)
 			at := flip(t, fs, "slices/"+name, rng)
