@@ -26,9 +26,24 @@ var anyRate = limit.Rate{Requests: 1, Events: 1, Bytes: 1}
 
 const goodPage = "https://app.example.com"
 
+// attempts are made at one server, each in a tenant of its own: a store for each would take all the time there is.
+type attempts struct {
+	*world
+	buckets stillBuckets
+	made    int
+}
+
+func newAttempts(t *testing.T, open opener) *attempts {
+	t.Helper()
+	buckets := stillBuckets{}
+	return &attempts{buckets: buckets, world: newWorldOn(t, open, gate.Options{
+		Limiter: limit.New(limit.Options{Shared: buckets}), TenantRate: anyRate, KeyRate: anyRate})}
+}
+
 // attempt is one request with one event, which faults bend.
 type attempt struct {
 	*world
+	tenant    string
 	buckets   stillBuckets
 	call      call
 	event     map[string]any
@@ -75,7 +90,8 @@ type fault struct {
 }
 
 var faults = []fault{
-	{"bad key", 401, "unauthorized", "", "", func(a *attempt) { a.call.key = "tk_acme.00_" + strings.Repeat("0", 64) }},
+	{"bad key", 401, "unauthorized", "", "",
+		func(a *attempt) { a.call.key = "tk_" + a.tenant + ".00_" + strings.Repeat("0", 64) }},
 	{"wrong scope", 403, "forbidden", "scope", "", func(a *attempt) {
 		if a.call.key == "ingest" {
 			a.call.key = "read"
@@ -152,11 +168,12 @@ func exclude(a, b string) bool {
 func TestRefusalsHaveOneOrder(t *testing.T) {
 	for store, open := range openers {
 		t.Run(store, func(t *testing.T) {
+			at := newAttempts(t, open)
 			for i, first := range faults {
-				t.Run(first.name, func(t *testing.T) { meet(t, open, first) })
+				t.Run(first.name, func(t *testing.T) { at.meet(t, first) })
 				for _, second := range faults[i+1:] {
 					if !exclude(first.name, second.name) {
-						t.Run(first.name+" and "+second.name, func(t *testing.T) { meet(t, open, first, second) })
+						t.Run(first.name+" and "+second.name, func(t *testing.T) { at.meet(t, first, second) })
 					}
 				}
 			}
@@ -174,15 +191,18 @@ func TestRefusalsAreToldOneByOne(t *testing.T) {
 		}
 	}
 	for store, open := range openers {
+		at := newAttempts(t, open)
 		for i := range all {
-			t.Run(store+", "+all[i].name, func(t *testing.T) { meet(t, open, all[i:]...) })
+			t.Run(store+", "+all[i].name, func(t *testing.T) { at.meet(t, all[i:]...) })
 		}
 	}
 }
 
 // meet sends a request that has all these faults, of which the first must be the answer.
-func meet(t *testing.T, open opener, all ...fault) {
-	a := newAttempt(t, open)
+func (at *attempts) meet(t *testing.T, all ...fault) {
+	defer func(outer *testing.T) { at.t = outer }(at.t)
+	at.t = t
+	a := at.next()
 	for _, f := range all {
 		f.bend(a)
 	}
@@ -219,27 +239,31 @@ func meet(t *testing.T, open opener, all ...fault) {
 	}
 }
 
-func newAttempt(t *testing.T, open opener) *attempt {
-	t.Helper()
-	buckets := stillBuckets{}
-	w := newWorldOn(t, open, gate.Options{Limiter: limit.New(limit.Options{Shared: buckets}), TenantRate: anyRate,
-		KeyRate: anyRate})
-	a := &attempt{world: w, buckets: buckets, event: map[string]any{"id": "e", "meter": "calls", "customer": "c"}}
-	a.call = call{method: "POST", path: eventsPath, key: "ingest"}.with("Origin", goodPage)
-	_, id, _ := tenant.SplitToken(w.keys["ingest"])
-	for _, of := range []string{"requests", "events", "bytes"} {
-		buckets["api_key "+id+" "+of], buckets["tenant acme "+of] = 1000, 1000
+func (at *attempts) next() *attempt {
+	at.t.Helper()
+	at.made++
+	clear(at.buckets)
+	a := &attempt{world: at.world, tenant: fmt.Sprint("tenant-", at.made), buckets: at.buckets,
+		event: map[string]any{"id": "e", "meter": "calls", "customer": "c"}}
+	a.addTenant(a.tenant)
+	for _, scope := range []string{"ingest", "read"} {
+		a.keys[scope] = a.makeKey(a.tenant, scope)
 	}
-	a.operator("PATCH", "/v1/tenants/acme", `{"allowed_origins":["`+goodPage+`"]}`).status(t, 200)
+	a.call = call{method: "POST", path: eventsPath, key: "ingest"}.with("Origin", goodPage)
+	_, id, _ := tenant.SplitToken(a.keys["ingest"])
+	for _, of := range []string{"requests", "events", "bytes"} {
+		a.buckets["api_key "+id+" "+of], a.buckets["tenant "+a.tenant+" "+of] = 1000, 1000
+	}
+	a.operator("PATCH", "/v1/tenants/"+a.tenant, `{"allowed_origins":["`+goodPage+`"]}`).status(a.t, 200)
 	a.operator("POST", "/v1/meters", `{"slug":"calls","aggregation":"sum","late":"reject",`+
-		`"lateness":"1h"}`).status(t, 201)
+		`"lateness":"1h"}`).status(a.t, 201)
 	return a
 }
 
-// operator acts on acme without being limited.
+// operator acts on the tenant without being limited.
 func (a *attempt) operator(method, path, body string) answer {
 	a.t.Helper()
-	return a.do(call{method: method, path: path, key: "operator", body: body}.with("Tally-Tenant", "acme"))
+	return a.do(call{method: method, path: path, key: "operator", body: body}.with("Tally-Tenant", a.tenant))
 }
 
 func (a *attempt) body() string {
@@ -258,14 +282,16 @@ func (a *attempt) moveFloor(to time.Time) {
 	c := ledger.Change{Event: audit.Of("horizon", "moved", floor.String()),
 		State: ledger.FloorKind.State(&ledger.Floor{At: floor})}
 	c.Source, c.Actor, c.Payload = audit.SourceSystem, "system", "{}"
-	if err := a.store.Update(a.t.Context(), "acme",
+	if err := a.store.Update(a.t.Context(), a.tenant,
 		func(tx store.Tx) error { _, err := tx.Append(c); return err }); err != nil {
 		a.t.Fatal(err)
 	}
 }
 
 // spend leaves nothing of one dimension in the tenant's bucket.
-func spend(of string) func(*attempt) { return func(a *attempt) { a.buckets["tenant acme "+of] = 0 } }
+func spend(of string) func(*attempt) {
+	return func(a *attempt) { a.buckets["tenant "+a.tenant+" "+of] = 0 }
+}
 
 // without is what the buckets hold once a request of one event has taken of these dimensions.
 func (a *attempt) without(takes string) stillBuckets {
@@ -290,7 +316,7 @@ func (a *attempt) state() map[string]string {
 		"/v1/audit-events"} {
 		out[path] = string(a.operator("GET", path, "").status(a.t, 200).body)
 	}
-	err := a.store.View(a.t.Context(), "acme", func(v store.View) error {
+	err := a.store.View(a.t.Context(), a.tenant, func(v store.View) error {
 		m, err := store.GetMeter(v, "calls")
 		if err != nil {
 			return err
