@@ -67,11 +67,12 @@ type book struct {
 	head     ledger.Head
 	hasher   ledger.Hasher
 	resident *resident.Set
-	// Four indexes keep tests of some thousand rows quick. They hold nothing that a scan would not find.
+	// Five indexes keep tests of some thousand rows quick. They hold nothing that a scan would not find.
 	entities    map[entityName][]int // changes that left a state
 	keys        map[usage.Key]int
 	counters    map[usage.CounterID][]int
 	corrections map[string][]int // by the id of the corrected fact
+	alerts      map[usage.CounterID][]int
 	// gone are the rows that have left: nobody is shown them any more. Folds still see them, so that the oracle needs
 	// no base.
 	gone  map[uint64]bool
@@ -94,6 +95,7 @@ func newBook(k *entity.Kinds) *book {
 // clear forgets what is derived from the rows, apart from the resident entities.
 func (t *book) clear() {
 	t.entities, t.keys = map[entityName][]int{}, map[usage.Key]int{}
+	t.alerts = map[usage.CounterID][]int{}
 	t.counters, t.corrections = map[usage.CounterID][]int{}, map[string][]int{}
 }
 
@@ -336,9 +338,14 @@ func (t *book) index(i int) {
 	}
 	name := entityName{e.Kind, e.ID}
 	t.entities[name] = append(t.entities[name], i)
-	if a := effectOf(r).Adjustment; a != nil {
+	effect := effectOf(r)
+	if a := effect.Adjustment; a != nil {
 		id := usage.CounterID{Meter: a.Meter, Customer: a.Customer, Month: a.Month}
 		t.counters[id] = append(t.counters[id], i)
+	}
+	if a := effect.Alert; a != nil {
+		id := usage.CounterID{Meter: a.Meter, Customer: a.Customer, Month: a.Month}
+		t.alerts[id] = append(t.alerts[id], i)
 	}
 }
 

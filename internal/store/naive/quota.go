@@ -55,14 +55,9 @@ func (t *book) Tally(number uint32, month calendar.Month) (*usage.Tally, error) 
 
 // alerted is the highest threshold that rows up to seq report for a customer, or for the tenant when the id has none.
 func (t *book) alerted(id usage.CounterID, upTo uint64) (highest uint16) {
-	for i := range t.rows {
-		r := &t.rows[i]
-		if r.Change == nil || r.Seq > upTo {
-			continue
-		}
-		if a := effectOf(r).Alert; a != nil &&
-			(usage.CounterID{Meter: a.Meter, Customer: a.Customer, Month: a.Month}) == id {
-			highest = max(highest, a.Threshold)
+	for _, i := range t.alerts[id] {
+		if r := &t.rows[i]; r.Seq <= upTo {
+			highest = max(highest, effectOf(r).Alert.Threshold)
 		}
 	}
 	return highest
