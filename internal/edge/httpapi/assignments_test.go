@@ -6,7 +6,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tallystick/tallystick/internal/core/audit"
+	"github.com/tallystick/tallystick/internal/core/calendar"
+	"github.com/tallystick/tallystick/internal/core/ledger"
 	"github.com/tallystick/tallystick/internal/core/quota"
+	"github.com/tallystick/tallystick/internal/store"
 )
 
 // Given plans that are dated ahead and back, when time passes, then each is shown, judges events and fills the list of
@@ -107,8 +111,10 @@ func TestDatedPlansThatAreRefused(t *testing.T) {
 	w.do(call{method: "POST", path: "/v1/periods/2026-11/close", key: "admin", body: `{"confirm":true}`}).status(t, 200)
 	w.put(c, `{"plan":"free"}`).refused(t, 409, "period_closed") // the month that now lies in
 	w.put(c, `{"plan":"free","from":"2026-12-01"}`).status(t, 200)
-	for i := range quota.MaxAssignments - 2 {
-		from := time.Date(2027, 1, 1, i, 0, 0, 0, time.UTC).Format(time.RFC3339)
+	const byHand = 20 // each reads all that are there; the others come at once, in the customer's state
+	w.assignHourly("c", time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC), quota.MaxAssignments-2-byHand)
+	for i := range byHand {
+		from := time.Date(2027, 1, 1, quota.MaxAssignments-2-byHand+i, 0, 0, 0, time.UTC).Format(time.RFC3339)
 		w.put(c, `{"plan":"pro","from":"`+from+`"}`).status(t, 200)
 	}
 	a := w.put(c, `{"plan":"pro","from":"2028-01-01"}`).refused(t, 409, "conflict")
@@ -121,5 +127,28 @@ func TestDatedPlansThatAreRefused(t *testing.T) {
 	w.put(c, `{"plan":null}`).status(t, 200)
 	if got := w.get(c); got.part("plan") != "null" || strings.Count(string(got.body), `"from"`) > 100 {
 		t.Errorf("after a year %s", got.body)
+	}
+}
+
+// assignHourly gives a customer so many more assignments of pro, an hour apart, in one change of the ledger.
+func (w *world) assignHourly(customer string, from time.Time, count int) {
+	w.t.Helper()
+	err := w.store.Update(w.t.Context(), "acme", func(tx store.Tx) error {
+		a, err := store.Assignment(tx, customer)
+		if err != nil {
+			return err
+		}
+		for i := range count {
+			at := calendar.FromTime(from.Add(time.Duration(i) * time.Hour))
+			a.Plans = a.Plans.With(quota.Dated{From: at, Plan: "pro"})
+		}
+		c := ledger.Change{Event: audit.Of("customer", "plan_assigned", customer),
+			State: quota.AssignmentKind.State(&a)}
+		c.Source, c.Actor, c.Payload = audit.SourceSystem, "system", "{}"
+		_, err = tx.Append(c)
+		return err
+	})
+	if err != nil {
+		w.t.Fatal(err)
 	}
 }
