@@ -161,8 +161,7 @@ test: deps $(RACE_MOD) ## Run all tests and fuzz seeds with the race detector
 	go test -race -modfile $(RACE_MOD) -timeout $(TEST_TIMEOUT) ./...
 	# The race detector makes a power failure or a flipped bit ten times as expensive: the rest of the 12,000 happen without it,
 	# and so does what internal/thorough left out of the parts of the store.
-	go test -timeout $(TEST_TIMEOUT) -run '^TestPowerFails(AtEveryOperation|WhilePruning)$$' ./internal/store/engine
-	go test -timeout $(TEST_TIMEOUT) -run '^TestPowerFailsWhilePruning$$' ./internal/service/retention
+	go test -timeout $(TEST_TIMEOUT) -run '^TestPowerFails' ./internal/store/engine ./internal/service/retention
 	go test -timeout $(TEST_TIMEOUT) ./internal/store/engine/keyindex ./internal/store/engine/slice
 
 .PHONY: test-fast

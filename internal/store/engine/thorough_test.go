@@ -12,7 +12,7 @@ var (
 	// rapidChecks is how many lives and records are tried, unless the command line says so.
 	rapidChecks = thorough.Choose(25, 100)
 	// sliceCrashes bounds the crashes while slicing that are looked at.
-	sliceCrashes = thorough.Choose(60, 1000)
+	sliceCrashes = thorough.Choose(20, 1000)
 	// pruneStride is how many power failures while pruning lie between two that are looked at: odd, since they come in
 	// pairs.
 	pruneStride = thorough.Choose(3, 1)

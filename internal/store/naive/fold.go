@@ -1,6 +1,7 @@
 package naive
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -152,10 +153,8 @@ func (t *book) fold(id usage.CounterID, upTo uint64) *usage.Counter {
 	c := &usage.Counter{Late: &usage.Fold{}}
 	facts := t.facts(id, upTo)
 	slices.SortFunc(facts, func(a, b fact) int {
-		if a.time != b.time {
-			return int(min(1, max(-1, a.time-b.time)))
-		}
-		return strings.Compare(string(rune(a.key.Space))+a.key.Name, string(rune(b.key.Space))+b.key.Name)
+		return cmp.Or(cmp.Compare(a.time, b.time), cmp.Compare(a.key.Space, b.key.Space),
+			strings.Compare(a.key.Name, b.key.Name))
 	})
 	members, onTimeMembers := map[string]bool{}, map[string]bool{}
 	for _, f := range facts {
