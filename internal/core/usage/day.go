@@ -49,8 +49,8 @@ func (d *Day) Hour(i int) *Hour {
 	return &d.hours[d.place[i]-1]
 }
 
-// make returns an hour of the day, new if there was none.
-func (d *Day) make(i int) *Hour {
+// ensure returns an hour of the day, new if there was none.
+func (d *Day) ensure(i int) *Hour {
 	if d.place[i] == 0 {
 		d.hours = append(d.hours, Hour{})
 		d.place[i] = uint8(len(d.hours))
@@ -95,7 +95,7 @@ func (d *Day) Correct(a meter.Aggregation, o *Outcome, done Corrected, t calenda
 
 func (d *Day) at(t calendar.Micros) *Hour {
 	_, i := calendar.DayOf(t)
-	return d.make(i)
+	return d.ensure(i)
 }
 
 // add folds one fact.
@@ -151,7 +151,7 @@ func (h *Hour) take(a meter.Aggregation, v amount.Amount, next Effective, t cale
 			return
 		}
 		// What comes in its place may be as extreme, or more so: the next one is then not needed.
-		if h.At--; h.At == 0 && !(next.Counts && h.compare(a, next.Quantity) >= 0) {
+		if h.At--; h.At == 0 && (!next.Counts || h.compare(a, next.Quantity) < 0) {
 			h.lose()
 		}
 	case meter.Last:

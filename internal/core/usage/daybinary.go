@@ -66,7 +66,7 @@ func ReadDay(b []byte) (*Day, error) {
 			return nil, errDay
 		}
 		r := hourReader{rest: b[1:]}
-		r.read(d.make(int(i)), b[0])
+		r.read(d.ensure(int(i)), b[0])
 		if r.bad {
 			return nil, errDay
 		}

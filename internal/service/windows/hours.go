@@ -51,10 +51,12 @@ func (f *fold) plan(fixed bool) (plan, error) {
 		out.hours = append(out.hours, *h)
 		return f.ctx.Err()
 	})
-	if err != nil && !errors.Is(err, errTooManyHours) {
+	switch {
+	case errors.Is(err, errTooManyHours):
+		return scan, nil
+	case err != nil:
 		return scan, fmt.Errorf("read hours of meter %s: %w", f.meter.Slug, err)
-	}
-	if err != nil || !kept || upTo < f.seq || fixed && upTo != f.seq {
+	case !kept || upTo < f.seq || fixed && upTo != f.seq:
 		return scan, nil
 	}
 	out.rows = uncovered(all, inner, lost)
