@@ -48,9 +48,9 @@ func position(t *testing.T, conn *pgx.Conn) int {
 // eventually asks, each time by a round trip to the database, until something is so.
 func eventually(t *testing.T, is func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !is(); {
+	for deadline := time.Now().Add(5 * time.Minute); !is(); {
 		if time.Now().After(deadline) {
-			t.Fatal("it is not so after a minute")
+			t.Fatal("it is not so after five minutes")
 		}
 	}
 }

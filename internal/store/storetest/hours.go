@@ -13,8 +13,8 @@ import (
 
 const (
 	anHour = calendar.Micros(time.Hour / time.Microsecond)
-	// askedAlone is how many hours of a meter are also asked for one by one.
-	askedAlone = 3
+	// askedAlone is how many hours of a meter are also asked for by themselves.
+	askedAlone = 1
 )
 
 // hourOf names an hour of a customer; that of all of them has no customer.
