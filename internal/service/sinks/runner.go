@@ -45,6 +45,10 @@ type RunnerOptions struct {
 	Pause time.Duration
 	// MaxWorkers is how many sinks of tenants this node delivers for at a time. Default: 1000.
 	MaxWorkers int
+	// KeepIdle is how long a carrier stays open when its sink has nothing to do. Default: 1 min.
+	KeepIdle time.Duration
+	// MaxIdle is how many carriers stay open so; the one that is idle for longest is closed for the next. Default: 100.
+	MaxIdle int
 	// Now is the clock. Default: time.Now.
 	Now func() time.Time
 	// Failed gets errors that are no receiver's: of the store above all. Default: nothing is called.
@@ -71,7 +75,7 @@ func (o RunnerOptions) withDefaults() RunnerOptions {
 		instead time.Duration
 	}{
 		{&o.AttemptTime, 30 * time.Second}, {&o.ClaimTime, 10 * time.Second}, {&o.Scan, 10 * time.Minute},
-		{&o.Poll, time.Second}, {&o.Pause, 20 * time.Millisecond},
+		{&o.Poll, time.Second}, {&o.Pause, 20 * time.Millisecond}, {&o.KeepIdle, keepIdle},
 	} {
 		if *d.value == 0 {
 			*d.value = d.instead
@@ -79,6 +83,9 @@ func (o RunnerOptions) withDefaults() RunnerOptions {
 	}
 	if o.MaxWorkers == 0 {
 		o.MaxWorkers = 1000
+	}
+	if o.MaxIdle == 0 {
+		o.MaxIdle = maxIdle
 	}
 	if o.Now == nil {
 		o.Now = time.Now
@@ -99,6 +106,7 @@ type Runner struct {
 	owner    string
 	metrics  *metrics
 	failing  atomic.Pointer[map[string]bool] // tenants with a sink that is behind because it fails
+	idle     idleCarriers
 
 	mu      sync.Mutex // guards what follows
 	running map[place]bool
@@ -115,6 +123,7 @@ type place struct{ tenant, sink string }
 func NewRunner(s store.Store, c Carriers, o RunnerOptions) *Runner {
 	o = o.withDefaults()
 	return &Runner{store: s, carriers: c, o: o, owner: o.Owner, metrics: newMetrics(o.Metrics),
+		idle:    idleCarriers{most: o.MaxIdle},
 		running: map[place]bool{}, looked: map[place]uint64{}, rest: map[place]time.Time{},
 		again: make(chan struct{}, 1)}
 }
@@ -197,7 +206,11 @@ func (r *Runner) begin(ctx context.Context) error {
 
 // Run delivers until the context ends and everything under way has stopped.
 func (r *Runner) Run(ctx context.Context) {
-	defer r.workers.Wait()
+	defer func() {
+		r.workers.Wait()
+		r.closeIdle(r.o.Now()) // all of them: none began to be idle later
+		r.workers.Wait()
+	}()
 	var scanned time.Time
 	for {
 		woken := r.store.Woken()
@@ -211,6 +224,7 @@ func (r *Runner) Run(ctx context.Context) {
 		if err = errors.Join(err, r.begin(ctx), r.look(ctx)); err != nil && ctx.Err() == nil {
 			r.o.Failed("", "", err)
 		}
+		r.closeIdle(r.o.Now().Add(-r.o.KeepIdle))
 		// A look at very many tenants takes its time: it shall not be all that the store does.
 		if !pause(ctx, max(r.o.Pause, 5*time.Since(began))) {
 			return
@@ -315,6 +329,7 @@ func (r *Runner) maybeStart(ctx context.Context, p place, f *store.Followed, hea
 	r.running[p] = true
 	r.workers.Go(func() {
 		w := &worker{r: r, tenantID: p.tenant, sinkID: p.sink}
+		w.carrier, w.of = r.idle.take(p)
 		r.ended(ctx, w, w.run(ctx))
 	})
 }
@@ -324,6 +339,13 @@ const restAfter = time.Second
 
 func (r *Runner) ended(ctx context.Context, w *worker, err error) {
 	p := place{w.tenantID, w.sinkID}
+	over := w.carrier
+	if over != nil && err == nil && w.note.Under == nil {
+		over = r.idle.add(idleCarrier{p, w.carrier, w.of, r.o.Now()})
+	}
+	if over != nil {
+		defer func() { _ = over.Close() }() // nothing is under way on it
+	}
 	r.mu.Lock()
 	delete(r.running, p)
 	r.looked[p] = w.looked
@@ -335,6 +357,14 @@ func (r *Runner) ended(ctx context.Context, w *worker, err error) {
 	r.mu.Unlock()
 	if err != nil && !taken && ctx.Err() == nil {
 		r.o.Failed(w.tenantID, w.sinkID, err)
+	}
+}
+
+// closeIdle closes the carriers that are idle since a time or longer, beside what else is done: a receiver may be slow
+// to let go.
+func (r *Runner) closeIdle(since time.Time) {
+	for _, c := range r.idle.idleSince(since) {
+		r.workers.Go(func() { _ = c.Close() }) // nothing is under way on it
 	}
 }
 

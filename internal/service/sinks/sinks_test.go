@@ -191,7 +191,7 @@ func (w *world) create(id string, change func(*sink.Sink), start sinks.Start) si
 }
 
 // run delivers until stop is called.
-func (w *world) run(r *receiver, change func(*sinks.RunnerOptions)) (stop func(), runner *sinks.Runner) {
+func (w *world) run(r sinks.Carriers, change func(*sinks.RunnerOptions)) (stop func(), runner *sinks.Runner) {
 	w.Helper()
 	o := sinks.RunnerOptions{Render: renderer, Pause: time.Millisecond, Poll: 10 * time.Millisecond,
 		Retries:     slices.Repeat([]time.Duration{time.Millisecond}, 1000),

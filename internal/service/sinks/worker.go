@@ -55,9 +55,6 @@ func (w *worker) run(ctx context.Context) (err error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.r.o.ClaimTime)
 		defer cancel()
 		_ = w.r.store.Release(ctx, w.claim) // it ends by itself, too
-		if w.carrier != nil {
-			_ = w.carrier.Close() // nothing is under way on it
-		}
 	}()
 	w.at = w.claim.Standing
 	if w.note, err = decodeNote(w.at.Note); err != nil {
@@ -129,6 +126,9 @@ func (w *worker) load(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if s.Deleted || s.Paused || t.MovedTo != "" || s.UpdatedAt != w.of.UpdatedAt {
+		w.closeCarrier()
+	}
 	switch {
 	case s.Deleted:
 		if err := w.r.store.Unfollow(ctx, w.tenantID, w.claim.Follower); err != nil {
@@ -139,15 +139,17 @@ func (w *worker) load(ctx context.Context) error {
 		w.looked = head // resuming it is another row
 		return errEnd
 	}
-	if w.carrier != nil && s.UpdatedAt == w.of.UpdatedAt {
-		return nil
+	if w.carrier == nil {
+		w.of, w.ahead = s, stretch{}
 	}
+	return nil
+}
+
+func (w *worker) closeCarrier() {
 	if w.carrier != nil {
 		_ = w.carrier.Close() // nothing is under way on it
 		w.carrier = nil
 	}
-	w.of, w.ahead = s, stretch{}
-	return nil
 }
 
 // begin plans the next delivery into a note: of an item that waits, or behind the position. It returns the position
