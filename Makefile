@@ -171,13 +171,17 @@ test-fast: deps ## Run all tests and fuzz seeds without the race detector
 # Lives of the server in a soak; an hour or so for the default on a small machine.
 KILL_CYCLES ?= 5000
 
+# Rounds of faults that sinks deliver through in a soak, on each store; some hundred deliveries each.
+CHAOS_ROUNDS ?= 100
+
 .PHONY: golden
 golden: deps ## Make the golden stores GOLDEN (a name; the tests read all that are there) of the present formats
 	go test -count=1 -run '^TestGoldenStores$$' ./internal/store/engine -args -golden $(GOLDEN)
 	go test -count=1 -run '^TestGoldenStores$$' ./internal/store/postgres -args -golden $(GOLDEN)
 
 .PHONY: soak
-soak: ## Kill the real binary under load KILL_CYCLES (5000) times, then prove the ledger
+soak: deps ## Kill the real binary under load KILL_CYCLES (5000) times, then prove the ledger and what sinks delivered; before, CHAOS_ROUNDS (100) of receivers that fail
+	TALLYSTICK_CHAOS_ROUNDS=$(CHAOS_ROUNDS) go test -race -count=1 -timeout 0 -v -run '^TestEveryRowArrives' ./internal/service/sinks
 	TALLYSTICK_KILL_CYCLES=$(KILL_CYCLES) go test -count=1 -timeout 0 -v ./internal/app/killtest
 
 .PHONY: fuzz

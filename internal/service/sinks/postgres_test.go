@@ -42,11 +42,6 @@ func database(t *testing.T) string {
 	return url
 }
 
-func TestEveryRowArrivesFromPostgres(t *testing.T) {
-	t.Parallel()
-	chaos(t, openPostgres(t, database(t)), 120)
-}
-
 // Given two nodes on one database, when one that has the claim stands still in the middle of a delivery, then the other
 // takes over when the claim has expired, under the same id, and the first moves nothing when it wakes up.
 func TestAnotherNodeTakesOver(t *testing.T) {

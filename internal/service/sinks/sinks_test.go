@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -258,68 +257,6 @@ func openEngine(t *testing.T) store.Store {
 		}
 	})
 	return s
-}
-
-// Given receivers that fail in every way and nodes that come and go, when rows are committed meanwhile, then every row
-// arrives, in order, and under one id are always the same rows.
-func TestEveryRowArrives(t *testing.T) {
-	for name, open := range map[string]func(*testing.T) store.Store{"naive": openNaive, "engine": openEngine} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			chaos(t, open(t), 300)
-		})
-	}
-}
-
-func chaos(t *testing.T, s store.Store, events int) {
-	t.Helper()
-	w := newWorld(t, s, "acme", "globex")
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 1))
-	r := newReceiver(func(_ int, d *sinks.Delivery) fault {
-		if d.Tenant == "globex" {
-			return takes
-		}
-		switch random.IntN(10) {
-		case 0, 1:
-			return fails
-		case 2, 3:
-			return takesAndCut
-		case 4:
-			if random.IntN(10) == 0 {
-				return hangs
-			}
-		}
-		return takes
-	})
-	all := []struct {
-		tenant string
-		sink   sink.Sink
-	}{
-		{"acme", w.create("acme", nil, sinks.Start{Seq: 1})},
-		{"acme", w.create("acme", func(s *sink.Sink) { s.Rows, s.Batch = sink.Events, 7 }, sinks.Start{Now: true})},
-		{"globex", w.create("globex", func(s *sink.Sink) { s.Types = []string{"usage.*"} }, sinks.Start{Seq: 1})},
-	}
-	quick := func(o *sinks.RunnerOptions) { o.AttemptTime = 50 * time.Millisecond }
-	stop, _ := w.run(r, quick)
-	other, _ := w.run(r, quick)
-	for i := range events {
-		w.record("acme", fmt.Sprint("a", i))
-		if i%3 == 0 {
-			w.record("globex", fmt.Sprint("g", i), fmt.Sprint("h", i))
-		}
-		if i%40 == 39 { // a node goes and comes back
-			stop()
-			stop = other
-			other, _ = w.run(r, quick)
-		}
-	}
-	for i := range all {
-		w.expects(r, &all[i].sink, all[i].tenant)
-	}
-	stop()
-	other()
 }
 
 // A delivery that keeps failing holds up its own tenant on that sink and nobody else, is FAILED in the end, listed, and
