@@ -64,6 +64,7 @@ var trunks = []struct {
 	{"internal/load", app},
 	{"internal/versus", app},
 	{"internal/heap", app},
+	{"internal/loopback", app},
 	{"internal/yield", ground},
 	{"cmd", command},
 	{"client", leaf},
@@ -75,7 +76,6 @@ var trunks = []struct {
 	{"internal/redistest", harness},
 	{"internal/kafkatest", harness},
 	{"internal/natstest", harness},
-	{"internal/loopback", harness},
 	{"internal/thorough", harness},
 }
 

@@ -1,5 +1,6 @@
-// Package loopback gives servers of tests addresses that stay theirs while they are down: nobody else listens on the
-// process's own address of the loopback network, and no client is given one of its ports to call from.
+// Package loopback gives servers that a test or the comparison starts addresses that stay theirs while they are down:
+// nobody else listens on the process's own address of the loopback network, and no client is given one of its ports to
+// call from.
 package loopback
 
 import (

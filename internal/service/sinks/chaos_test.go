@@ -43,7 +43,7 @@ func TestEveryRowArrivesFromPostgres(t *testing.T) {
 	chaos(t, openPostgres(t, database(t)), 120)
 }
 
-// chaos plays rounds on one store, each with tenants of its own: sinks of earlier ones are there and have nothing to do.
+// chaos plays rounds on one store, each with tenants of its own: sinks of earlier ones have nothing to do.
 func chaos(t *testing.T, s store.Store, events int) {
 	t.Helper()
 	calls, faults := 0, 0

@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// keepIdle is how long a carrier is kept open when its sink has nothing to do. Rows that trickle in would else cost a
-	// connection each, with its handshakes; a receiver that hears nothing for longer is better off without one.
+	// keepIdle is how long a carrier is kept open when its sink has nothing to do. Rows that trickle in would else cost
+	// a connection each, with its handshakes; a receiver that hears nothing for longer is better off without one.
 	keepIdle = time.Minute
 	// maxIdle is how many are kept. Each may have a connection to every broker of a cluster; those of sinks that are
 	// at work are bounded by MaxWorkers.

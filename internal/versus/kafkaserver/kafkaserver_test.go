@@ -1,4 +1,4 @@
-package kafkatest
+package kafkaserver
 
 import (
 	"net"
@@ -11,7 +11,7 @@ import (
 // Given a topic with a record in it, when the broker is killed and begins again, then the record is there at the same
 // address, and in the end nothing is left.
 func TestServerComesAndGoes(t *testing.T) {
-	s, err := start()
+	s, err := Start()
 	if err != nil {
 		t.Fatal(err)
 	}
