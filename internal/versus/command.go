@@ -56,6 +56,7 @@ and prints medians, ratios and the design's targets. PostgreSQL is a private one
   tallystick-versus customers --customers 100000,2000000
   tallystick-versus fairness
   tallystick-versus slow
+  tallystick-versus sinks
   tallystick-versus pg-growth --rows 1000000,20000000`,
 		Args:              cobra.NoArgs,
 		SilenceUsage:      true,
@@ -89,7 +90,8 @@ and prints medians, ratios and the design's targets. PostgreSQL is a private one
 	c.AddCommand(newGrowthCommand(&o.Dir, &file), newGrowthChildCommand(), newFairnessCommand(&o.Dir, &file),
 		newCallerCommand(), newPgGrowthCommand(&file), newWindowsCommand(&o.Dir, &file), newHoursCommand(&o.Dir, &file),
 		newSlowCommandLine(&o.Dir, &file), newSlowServerCommand(), newSlowCommand(),
-		newCustomersCommand(&o.Dir, &file), newCustomersChildCommand())
+		newCustomersCommand(&o.Dir, &file), newCustomersChildCommand(), newSinksCommand(&o.Dir, &file),
+		newSinksServerCommand())
 	return c
 }
 

@@ -16,7 +16,7 @@ import (
 // The children of growth and fairness are this program again.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && slices.Contains([]string{growthCommand, customersCommand, callerCommand, slowServerCommand,
-		slowCommand}, os.Args[1]) {
+		slowCommand, sinksServerCommand}, os.Args[1]) {
 		os.Exit(Main(os.Args[1:], os.Stdout, os.Stderr))
 	}
 	os.Exit(m.Run())
