@@ -37,7 +37,8 @@ func (w *worker) beginItem(v store.View, t *tenant.Tenant, n *note) (bool, error
 	// A delivery that failed goes out as it was; what was asked for is cut into parts.
 	b := begun{From: item.From, To: item.To, Filter: item.Filter, Epoch: uint64(t.Epoch(item.From))}
 	for item.Asked && n.Next <= item.To {
-		part, err := read(v, w.r.o.Render, t, &item.Filter, w.sinkID, n.Next-1, min(item.To, v.Head().Seq), w.of.Batch)
+		part, err := read(v, w.r.o.Render, t, &item.Filter, w.sinkID, n.Next-1, min(item.To, v.Head().Seq),
+			enough{rows: w.of.Batch})
 		if err != nil {
 			return false, fmt.Errorf("read rows of %s from %d on: %w", item.ID, n.Next, err)
 		}

@@ -1,6 +1,7 @@
 package sinks
 
 import (
+	"bytes"
 	"strings"
 
 	"github.com/tallystick/tallystick/internal/core/ledger"
@@ -47,31 +48,36 @@ type stretch struct {
 	rows  []Row  // those that the sink asks for
 }
 
-// read reads rows behind a position, up to row last, all of one epoch, and as many that the filter asks for as are
-// wanted, at most.
+// enough bounds a stretch: it ends when it has so many rows and so many bytes of them.
+type enough struct{ rows, bytes int }
+
+// read reads rows behind a position, up to row last, all of one epoch, until there are enough that the filter asks for.
 func read(
-	v store.View, render Render, t *tenant.Tenant, f *sink.Filter, sinkID string, after, last uint64, most int,
+	v store.View, render Render, t *tenant.Tenant, f *sink.Filter, sinkID string, after, last uint64, is enough,
 ) (s stretch, err error) {
 	write, err := render(v)
 	if err != nil {
 		return s, err
 	}
 	s = stretch{from: after + 1, to: after, epoch: uint64(t.Epoch(after + 1))}
+	shown, size := shower{write: write}, 0
+	more := func() bool { return len(s.rows) < is.rows || size < is.bytes }
 	passed, _, err := v.Rows(after, hintOf(f), func(r *ledger.Row) bool {
 		if r.Seq > last || uint64(t.Epoch(r.Seq)) != s.epoch {
 			return false
 		}
 		s.to = r.Seq
 		if wants(f, sinkID, r) {
-			s.rows = append(s.rows, shown(r, write))
+			s.rows = append(s.rows, shown.row(r))
+			size += len(s.rows[len(s.rows)-1].Body)
 		}
-		return len(s.rows) < most
+		return more()
 	})
 	if err != nil {
 		return s, err
 	}
 	// Rows that the store passed over are none that the filter asks for, but may be of the next epoch.
-	for passed = min(passed, last); s.to < passed && len(s.rows) < most && uint64(t.Epoch(s.to+1)) == s.epoch; {
+	for passed = min(passed, last); s.to < passed && more() && uint64(t.Epoch(s.to+1)) == s.epoch; {
 		s.to++
 	}
 	return s, nil
@@ -89,9 +95,16 @@ func (s *stretch) cut(f *sink.Filter, most int) (b begun, rows []Row) {
 	return b, rows
 }
 
-func shown(r *ledger.Row, write func(b []byte, r *ledger.Row) []byte) Row {
+// shower shows rows, one after the other: a body that grew by itself would be copied several times.
+type shower struct {
+	write   func(b []byte, r *ledger.Row) []byte
+	scratch []byte
+}
+
+func (s *shower) row(r *ledger.Row) Row {
 	_, key := kindOf(r)
-	return Row{Seq: r.Seq, Type: strings.Clone(r.Type()), Key: strings.Clone(key), Body: write(nil, r)}
+	s.scratch = s.write(s.scratch[:0], r)
+	return Row{Seq: r.Seq, Type: strings.Clone(r.Type()), Key: strings.Clone(key), Body: bytes.Clone(s.scratch)}
 }
 
 // rows reads the rows of a delivery. They are the same whenever they are read.
@@ -101,13 +114,14 @@ func (b *begun) rows(v store.View, render Render, sinkID string) ([]Row, error) 
 		return nil, err
 	}
 	var out []Row
+	shown := shower{write: write}
 	for after := b.From - 1; after < b.To; {
 		last, _, err := v.Rows(after, hintOf(&b.Filter), func(r *ledger.Row) bool {
 			if r.Seq > b.To {
 				return false
 			}
 			if wants(&b.Filter, sinkID, r) {
-				out = append(out, shown(r, write))
+				out = append(out, shown.row(r))
 			}
 			return r.Seq < b.To
 		})

@@ -334,6 +334,13 @@ func (r *Runner) maybeStart(ctx context.Context, p place, f *store.Followed, hea
 	})
 }
 
+// enough is how much a worker reads at once. The more of them are at work, the less.
+func (r *Runner) enough(batch int) enough {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return enough{rows: max(readAhead, batch), bytes: min(maxAhead, aheadOfAll/max(1, len(r.running)))}
+}
+
 // restAfter is how long a sink is left alone after an error that is not its receiver's.
 const restAfter = time.Second
 

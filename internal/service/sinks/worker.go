@@ -38,8 +38,15 @@ type worker struct {
 	readyFor *begun
 }
 
-// readAhead is how many rows are read at once, at least.
-const readAhead = 1000
+const (
+	// readAhead is how many rows are read at once, at least.
+	readAhead = 1000
+	// maxAhead is how many bytes of rows are read at once if memory allows: a store decodes all rows of a commit for
+	// one of them, and under load a commit has many thousands.
+	maxAhead = 4 << 20
+	// aheadOfAll is what all sinks that are at work share for that.
+	aheadOfAll = 64 << 20
+)
 
 // errEnd ends a worker without a failure: there is nothing to do, or somebody else does it.
 var errEnd = errors.New("nothing to do")
@@ -186,7 +193,7 @@ func (w *worker) fill(v store.View, t *tenant.Tenant, position, head uint64) (er
 	if w.ahead.from == position+1 && len(w.ahead.rows) > 0 {
 		return nil
 	}
-	w.ahead, err = read(v, w.r.o.Render, t, &w.of.Filter, w.sinkID, position, head, max(readAhead, w.of.Batch))
+	w.ahead, err = read(v, w.r.o.Render, t, &w.of.Filter, w.sinkID, position, head, w.r.enough(w.of.Batch))
 	if err != nil {
 		return fmt.Errorf("read rows behind %d: %w", position, err)
 	}
