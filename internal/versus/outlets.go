@@ -141,7 +141,9 @@ func (k *kafkaOutlet) rows(ctx context.Context) (int64, error) {
 		return 0, fmt.Errorf("ask for the end of the topic: %w", err)
 	}
 	end := answer.Topics[0].Partitions[0]
-	if err := kerr.ErrorForCode(end.ErrorCode); err != nil {
+	if err := kerr.ErrorForCode(end.ErrorCode); kerr.IsRetriable(err) {
+		return 0, nil // nobody leads the partition right now, so nobody can say: it is asked again
+	} else if err != nil {
 		return 0, fmt.Errorf("ask for the end of the topic: %w", err)
 	}
 	return end.Offset, nil
