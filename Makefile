@@ -233,6 +233,12 @@ bench-slow: ## Measure what 10,000 slow connections do to a caller that works, a
 	go build -o bin/tallystick-versus ./cmd/tallystick-versus
 	bin/tallystick-versus slow --json bin/bench-slow.json $(BENCH)
 
+.PHONY: bench-sinks
+bench-sinks: deps ## Measure ingest with sinks and without, how fast each kind gets rows, and how long a burst takes (BENCH='--nats URL')
+	go build -o bin/tallystick-versus ./cmd/tallystick-versus
+	bin/tallystick-versus sinks --json bin/bench-sinks.json $(BENCH)
+	bin/tallystick-versus sinks --store postgres --json bin/bench-sinks-postgres.json $(BENCH)
+
 .PHONY: lint
 lint: $(GOLANGCI) ## Check with gofmt, go vet and golangci-lint
 	@unformatted="$$(gofmt -l .)"

@@ -110,7 +110,7 @@ func TestCommandIsUsedWrong(t *testing.T) {
 }
 
 func TestChildrenRefuseWhatIsNoJob(t *testing.T) {
-	for _, name := range []string{growthCommand, customersCommand, callerCommand} {
+	for _, name := range []string{growthCommand, customersCommand, callerCommand, sinksServerCommand} {
 		for _, job := range []string{"", "\n", "{\n", "[]\n", "go\n"} {
 			c := newCommand()
 			c.SetArgs([]string{name})

@@ -31,6 +31,9 @@ type outlet interface {
 	close() error
 }
 
+// unique keeps runs on one server apart by the time.
+func unique(place string) string { return place + "-" + strconv.FormatInt(time.Now().UnixNano(), 36) }
+
 // hookOutlet is a webhook that answers at once.
 type hookOutlet struct {
 	listener net.Listener
@@ -97,28 +100,33 @@ func (h *hookOutlet) close() error {
 	return err
 }
 
-// kafkaOutlet is a private Kafka.
+// kafkaOutlet is a topic of Kafka.
 type kafkaOutlet struct {
 	server *kafkaserver.Server
+	end    func() error // of the server, if it was started for this
 	client *kgo.Client
 	topic  string // that was made last
 }
 
-func startKafka() (*kafkaOutlet, error) {
-	s, err := kafkaserver.Start()
-	if err != nil {
-		return nil, err
+// startKafka uses a server that runs, or starts one.
+func startKafka(running *kafkaserver.Server) (_ *kafkaOutlet, err error) {
+	k := &kafkaOutlet{server: running, end: func() error { return nil }}
+	if running == nil {
+		if k.server, err = kafkaserver.Start(); err != nil {
+			return nil, err
+		}
+		k.end = k.server.Stop
 	}
-	c, err := kgo.NewClient(kgo.SeedBrokers(s.Address()), kgo.DisableClientMetrics())
-	if err != nil {
-		return nil, errors.Join(err, s.Stop())
+	if k.client, err = kgo.NewClient(kgo.SeedBrokers(k.server.Address()), kgo.DisableClientMetrics()); err != nil {
+		return nil, errors.Join(err, k.end())
 	}
-	return &kafkaOutlet{server: s, client: c}, nil
+	return k, nil
 }
 
 func (k *kafkaOutlet) name() string { return "Kafka" }
 
 func (k *kafkaOutlet) open(ctx context.Context, place string) (map[string]any, error) {
+	place = unique(place)
 	if err := k.server.CreateTopic(ctx, place, 1); err != nil {
 		return nil, err
 	}
@@ -151,7 +159,7 @@ func (k *kafkaOutlet) rows(ctx context.Context) (int64, error) {
 
 func (k *kafkaOutlet) close() error {
 	k.client.Close()
-	return k.server.Stop()
+	return k.end()
 }
 
 // natsOutlet is JetStream on a server that runs already. Streams that it makes there it removes.
@@ -184,8 +192,7 @@ func (n *natsOutlet) open(ctx context.Context, place string) (_ map[string]any, 
 	if err := n.remove(ctx); err != nil {
 		return nil, err
 	}
-	// The time in its name keeps runs on one server apart.
-	place += "-" + strconv.FormatInt(time.Now().UnixNano(), 36)
+	place = unique(place)
 	n.stream, err = n.js.CreateStream(ctx, jetstream.StreamConfig{Name: place, Subjects: []string{place}})
 	if err != nil {
 		return nil, fmt.Errorf("make a stream: %w", err)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tallystick/tallystick/internal/load"
+	"github.com/tallystick/tallystick/internal/versus/kafkaserver"
 )
 
 // Sinks measures what carrying rows out takes from ingest, how fast each kind of sink gets rows, and how long they take
@@ -20,10 +21,13 @@ import (
 
 // SinksOptions of a run.
 type SinksOptions struct {
-	Store       string        // engine or postgres. Default engine
-	Fleeting    bool          // a PostgreSQL that keeps nothing, for tests
+	Store    string // engine or postgres. Default engine
+	Fleeting bool   // a PostgreSQL that keeps nothing, for tests
+	// Kafka runs already, and goes on; for tests, which share one. Default: a private one
+	Kafka       *kafkaserver.Server
 	Repetitions int           // of each measurement but the burst, interleaved. Default 5
 	Time        time.Duration // of ingest, without sinks and with them. Default 3 s
+	Connections int           // of ingest. Default 16
 	Rows        int64         // that each kind of sink alone is measured with. Default 200,000
 	Burst       int64         // rows. Default 1 M
 	Batch       int           // rows of a delivery, at most 1000. Default 1000
@@ -42,8 +46,8 @@ const (
 	defaultSinkBatch    = 1000
 	defaultSinkPatience = 10 * time.Minute
 
-	ingestBatch       = 1000
-	ingestConnections = 16
+	defaultSinkConnections = 16
+	ingestBatch            = 1000
 
 	// countEvery is how often a receiver is asked how much it has.
 	countEvery = 10 * time.Millisecond
@@ -51,13 +55,14 @@ const (
 
 // Sinks is what a run saw: medians over the repetitions.
 type Sinks struct {
-	Store   string     `json:"store"`
-	Batch   int        `json:"rows_of_a_delivery"`
-	Ingest  SinkIngest `json:"ingest"`
-	Kinds   []SinkKind `json:"sinks"`
-	Rows    int64      `json:"rows_of_each_alone"`
-	Burst   int64      `json:"burst_rows"`
-	Targets []Target   `json:"targets"`
+	Store       string     `json:"store"`
+	Connections int        `json:"connections"`
+	Batch       int        `json:"rows_of_a_delivery"`
+	Ingest      SinkIngest `json:"ingest"`
+	Kinds       []SinkKind `json:"sinks"`
+	Rows        int64      `json:"rows_of_each_alone"`
+	Burst       int64      `json:"burst_rows"`
+	Targets     []Target   `json:"targets"`
 }
 
 // SinkIngest is ingest without sinks and with a webhook and a Kafka sink.
@@ -82,6 +87,7 @@ func RunSinks(ctx context.Context, o SinksOptions) (_ *Sinks, err error) {
 	setDefault(&o.Store, engineStore)
 	setDefault(&o.Repetitions, defaultSinkRuns)
 	setDefault(&o.Time, defaultSinkTime)
+	setDefault(&o.Connections, defaultSinkConnections)
 	setDefault(&o.Rows, defaultSinkRows)
 	setDefault(&o.Burst, defaultSinkBurst)
 	setDefault(&o.Batch, defaultSinkBatch)
@@ -95,7 +101,7 @@ func RunSinks(ctx context.Context, o SinksOptions) (_ *Sinks, err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	r := &sinksRun{options: o, bench: bench{dir: dir},
-		result: &Sinks{Store: o.Store, Batch: o.Batch, Rows: o.Rows, Burst: o.Burst}}
+		result: &Sinks{Store: o.Store, Connections: o.Connections, Batch: o.Batch, Rows: o.Rows, Burst: o.Burst}}
 	if r.w, err = load.NewWorkload(load.Shape{Seed: 1, Meters: meters, Customers: 1000,
 		DuplicateRatio: duplicate}); err != nil {
 		return nil, err
@@ -130,7 +136,7 @@ func (r *sinksRun) start(ctx context.Context) (err error) {
 		return err
 	}
 	r.outlets = append(r.outlets, hook)
-	kafka, err := startKafka()
+	kafka, err := startKafka(r.options.Kafka)
 	if err != nil {
 		return err
 	}
@@ -218,7 +224,7 @@ func (r *sinksRun) ingest(ctx context.Context, to []outlet) (events, rows float6
 			return 0, 0, err
 		}
 	}
-	sent, _, err := r.drive(ctx, s, ingestBatch, ingestConnections, math.MaxInt64, r.options.Time)
+	sent, _, err := r.drive(ctx, s, ingestBatch, r.options.Connections, math.MaxInt64, r.options.Time)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -255,7 +261,7 @@ func (r *sinksRun) alone(ctx context.Context, to outlet) (rate float64, err erro
 
 // fill sends so many events as fast as it can, and returns how many rows they became.
 func (r *sinksRun) fill(ctx context.Context, s *sinksServer, events int64) (rows int64, err error) {
-	_, streams, err := r.drive(ctx, s, ingestBatch, ingestConnections, events, r.options.Patience)
+	_, streams, err := r.drive(ctx, s, ingestBatch, r.options.Connections, events, r.options.Patience)
 	for _, stream := range streams {
 		rows += int64(stream.Drawn(0))
 	}
@@ -323,8 +329,8 @@ func (r *Sinks) Print(w io.Writer) {
 	n := r.Ingest
 	fmt.Fprintf(w, "\n%s store, deliveries of at most %d rows; receivers and generator on the same processors\n", r.Store,
 		r.Batch)
-	fmt.Fprintf(w, "ingest, batches of %d over %d connections: %s events/s without sinks, %s with a webhook and a Kafka "+
-		"sink (%.0f%%), which got %s rows/s meanwhile\n\n", ingestBatch, ingestConnections, count(n.Without),
+	fmt.Fprintf(w, "ingest, batches of %d, connections %d: %s events/s without sinks, %s with a webhook and a Kafka "+
+		"sink (%.0f%%), which got %s rows/s meanwhile\n\n", ingestBatch, r.Connections, count(n.Without),
 		count(n.With), 100*n.Ratio, count(n.Delivered))
 	fmt.Fprintf(w, "%-10s %22s %36s\n", "", "alone, "+count(float64(r.Rows))+" events",
 		"behind a burst of "+count(float64(r.Burst))+" events")

@@ -6,17 +6,19 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tallystick/tallystick/internal/kafkatest"
 	"github.com/tallystick/tallystick/internal/natstest"
 )
 
 // A short run delivers every row to every kind of sink, on every store, and judges what it saw.
 func TestSinksRunsThrough(t *testing.T) {
-	at := natstest.Start(t)
+	kafka, at := kafkatest.Shared(t), natstest.Start(t)
 	for _, store := range []string{engineStore, postgresStore} {
 		t.Run(store, func(t *testing.T) {
 			var progress, table bytes.Buffer
-			r, err := RunSinks(t.Context(), SinksOptions{Store: store, Fleeting: true, Repetitions: 1,
-				Time: 50 * time.Millisecond, Rows: 1, Burst: 1, NATS: at.URL(), Dir: t.TempDir(), Progress: &progress})
+			r, err := RunSinks(t.Context(), SinksOptions{Store: store, Fleeting: true, Kafka: kafka,
+				Repetitions: 1, Time: time.Millisecond, Connections: 1, Rows: 1, Burst: 1, NATS: at.URL(),
+				Dir: t.TempDir(), Progress: &progress})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -38,5 +40,16 @@ func TestSinksRunsThrough(t *testing.T) {
 				t.Errorf("%d kinds of sink are spoken of in\n%s", n, progress.String())
 			}
 		})
+	}
+}
+
+// Counts that would measure nothing, and stores that are not there, are wrong use.
+func TestSinksIsUsedWrongly(t *testing.T) {
+	for _, args := range [][]string{{"--store", "redis"}, {"--repetitions", "0"}, {"--connections", "-1"},
+		{"--batch", "1001"}, {"--burst", "0"}, {"and", "more"}} {
+		var out bytes.Buffer
+		if code := Main(append([]string{"sinks"}, args...), &out, &out); code != 2 {
+			t.Errorf("sinks %q ended with %d: %s", args, code, out.String())
+		}
 	}
 }

@@ -14,7 +14,7 @@ func newSinksCommand(dir, file *string) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "sinks",
 		Short: "Measure what sinks take from ingest, how fast they get rows, and how far a burst leaves them behind",
-		Long: `Measures ingest over HTTP, batches of 1000 over 16 connections, in turns without a sink and with a webhook
+		Long: `Measures ingest over HTTP, batches of 1000 over --connections, in turns without a sink and with a webhook
 and a Kafka sink attached; how fast each kind of sink alone gets the rows of a ledger; and how long after
 a burst each has all of it, with a sink of every kind attached. The webhook's receiver answers at once, over plain
 HTTP and so over a new connection for every delivery. Kafka is a private one, which make deps installs into the
@@ -25,9 +25,9 @@ there are removed. All of it runs on this machine, beside the server.`,
   tallystick-versus sinks --nats nats://127.0.0.1:4222`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if o.Repetitions < 1 || o.Time <= 0 || o.Rows < 1 || o.Burst < 1 || o.Patience <= 0 {
-				return &usageError{errors.New("--repetitions, --time, --rows, --burst and --patience must be more " +
-					"than 0")}
+			if o.Repetitions < 1 || o.Time <= 0 || o.Connections < 1 || o.Rows < 1 || o.Burst < 1 || o.Patience <= 0 {
+				return &usageError{errors.New("--repetitions, --time, --connections, --rows, --burst and --patience " +
+					"must be more than 0")}
 			}
 			if o.Batch < 1 || o.Batch > sink.MaxBatch {
 				return &usageError{fmt.Errorf("--batch %d: it is 1 to %d", o.Batch, sink.MaxBatch)}
@@ -48,6 +48,7 @@ there are removed. All of it runs on this machine, beside the server.`,
 	f.StringVar(&o.Store, "store", engineStore, "engine, or postgres on a private server")
 	f.IntVar(&o.Repetitions, "repetitions", defaultSinkRuns, "of each measurement but the burst, interleaved")
 	f.DurationVar(&o.Time, "time", defaultSinkTime, "of ingest, without sinks and with them")
+	f.IntVar(&o.Connections, "connections", defaultSinkConnections, "of ingest")
 	f.Int64Var(&o.Rows, "rows", defaultSinkRows, "events that each kind of sink alone is measured with")
 	f.Int64Var(&o.Burst, "burst", defaultSinkBurst, "events of the burst")
 	f.IntVar(&o.Batch, "batch", defaultSinkBatch, "rows of a delivery; sinks that do not ask for more have 100")

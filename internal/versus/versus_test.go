@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/tallystick/tallystick/internal/kafkatest"
 	"github.com/tallystick/tallystick/internal/load"
 )
 
@@ -19,7 +21,12 @@ func TestMain(m *testing.M) {
 		slowCommand, sinksServerCommand}, os.Args[1]) {
 		os.Exit(Main(os.Args[1:], os.Stdout, os.Stderr))
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	if err := kafkatest.Cleanup(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
 }
 
 // tiny is a run in which every submitter sends one batch.
