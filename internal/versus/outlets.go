@@ -145,16 +145,16 @@ func (k *kafkaOutlet) rows(ctx context.Context) (int64, error) {
 	ask := kmsg.NewPtrListOffsetsRequest()
 	ask.Topics = []kmsg.ListOffsetsRequestTopic{topic}
 	answer, err := ask.RequestWith(ctx, k.client)
+	if err == nil {
+		err = kerr.ErrorForCode(answer.Topics[0].Partitions[0].ErrorCode)
+	}
+	if kerr.IsRetriable(err) {
+		return 0, nil // nobody leads the partition right now, so nobody can say: it is asked again
+	}
 	if err != nil {
 		return 0, fmt.Errorf("ask for the end of the topic: %w", err)
 	}
-	end := answer.Topics[0].Partitions[0]
-	if err := kerr.ErrorForCode(end.ErrorCode); kerr.IsRetriable(err) {
-		return 0, nil // nobody leads the partition right now, so nobody can say: it is asked again
-	} else if err != nil {
-		return 0, fmt.Errorf("ask for the end of the topic: %w", err)
-	}
-	return end.Offset, nil
+	return answer.Topics[0].Partitions[0].Offset, nil
 }
 
 func (k *kafkaOutlet) close() error {

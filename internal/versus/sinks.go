@@ -327,8 +327,8 @@ func (r *Sinks) judge() {
 // Print writes the table for people.
 func (r *Sinks) Print(w io.Writer) {
 	n := r.Ingest
-	fmt.Fprintf(w, "\n%s store, deliveries of at most %d rows; receivers and generator on the same processors\n", r.Store,
-		r.Batch)
+	fmt.Fprintf(w, "\n%s store, deliveries of at most %d rows; receivers and generator on the same processors\n",
+		r.Store, r.Batch)
 	fmt.Fprintf(w, "ingest, batches of %d, connections %d: %s events/s without sinks, %s with a webhook and a Kafka "+
 		"sink (%.0f%%), which got %s rows/s meanwhile\n\n", ingestBatch, r.Connections, count(n.Without),
 		count(n.With), 100*n.Ratio, count(n.Delivered))

@@ -22,7 +22,8 @@ func TestSinksRunsThrough(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if n := r.Ingest; n.Without <= 0 || n.With <= 0 || n.Ratio <= 0 || len(r.Targets) != 1 || len(r.Kinds) != 3 {
+			n := r.Ingest
+			if n.Without <= 0 || n.With <= 0 || n.Ratio <= 0 || len(r.Targets) != 1 || len(r.Kinds) != 3 {
 				t.Errorf("%+v", r)
 			}
 			for _, k := range r.Kinds {
